@@ -62,7 +62,7 @@ class PlannedTraining:
 
     Attributes:
         recipe: As planning counts.
-        plan: Of one of them.
+        plan: The plan of one of them.
         footprint: Its memory; None where it is not at hand, as in a run folder.
         conditions: What its cost rests on.
         reference_memory: Peak on the device while the untrained model scores answers; None where it
@@ -381,7 +381,7 @@ def phases_beside_measured(
     with the interval, and what it took so far.
 
     Args:
-        recipe: Of the job.
+        recipe: The recipe of the job.
         base: Folder of the base's scores.
         done: Trainings, in order.
         drawn: Facts of the drawings; `seconds` is the time of the last session of each.

@@ -22,10 +22,10 @@ class Launch:
     """What is started.
 
     Attributes:
-        name: Of the job.
-        command: Of brimful, as every rank runs it: verb, recipe, changes.
+        name: The name of the job.
+        command: The command of brimful, as every rank runs it: verb, recipe, changes.
         machines: How many.
-        devices: Of each machine, one rank for each.
+        devices: The devices of each machine, one rank for each.
         has_folder: Whether the recipe says where the run folder is.
     """
 
@@ -66,9 +66,9 @@ def script(
 
     Args:
         kind: A key of `SCRIPTS`.
-        command: Of brimful: verb, recipe, changes.
+        command: The command of brimful: verb, recipe, changes.
         machines: How many.
-        devices: Of each machine.
+        devices: The devices of each machine.
 
     Raises:
         RequestError: more devices than an optimizer step has sequences.

@@ -112,8 +112,8 @@ def launch(
     """Run the command line in `count` ranks until all have ended.
 
     Args:
-        arguments: Of brimful: verb, recipe, options.
-        folder: Of the run, to name its newest checkpoint; None: nothing is trained.
+        arguments: The arguments of brimful: verb, recipe, options.
+        folder: The folder of the run, to name its newest checkpoint; None: nothing is trained.
         say: Prints a line.
         restarts: How often ranks are started again after one died, hung or lost its device.
         look: Says before another start which devices are left.

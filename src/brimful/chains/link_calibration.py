@@ -29,7 +29,7 @@ def measure_links(device: Device, devices: int, large_bytes: int = LARGE_BYTES) 
     Args:
         device: One of them, as probed; CPU processes share the processor.
         devices: At least two.
-        large_bytes: Of the sum that the rate is taken from.
+        large_bytes: The bytes of the sum that the rate is taken from.
 
     Raises:
         DeviceError: there are fewer devices, or one of the processes ended.

@@ -33,7 +33,7 @@ class OneDevice:
 
     Attributes:
         name: For the user.
-        environment: Of the process.
+        environment: The environment of the process.
         cores: It may run on; empty: any.
     """
 
@@ -47,7 +47,7 @@ class Failed:
     """A variant that did not end well.
 
     Attributes:
-        exit_code: Of its process; minus the number of the signal that ended it.
+        exit_code: The exit code of its process; minus the number of the signal that ended it.
         reason: What it told last.
     """
 

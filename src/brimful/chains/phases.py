@@ -23,7 +23,7 @@ class Member:
     Attributes:
         variant: Its name in a study; of rounds SFT or `rft-N`; of a base that is trained first its
             recipe's name; empty where the job is one run.
-        recipe: Of this run alone, with its seed, in a folder inside the job's.
+        recipe: The recipe of this run alone, with its seed, in a folder inside the job's.
     """
 
     variant: str
@@ -39,7 +39,7 @@ class RoundSampling:
     """The samples of one round with one seed, drawn and verified.
 
     Attributes:
-        number: Of the round, from 1.
+        number: The number of the round, from 1.
         folder: Gets the samples.
         student: The run whose model answers; None where the recipe names a teacher.
         before: Folders of earlier rounds; paths kept there are not kept again.

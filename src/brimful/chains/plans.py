@@ -207,8 +207,8 @@ def survey_groups(
 
     Args:
         recipe: What to train.
-        groups: Of catalog rows, or this machine alone.
-        traces: Of declared steps.
+        groups: The groups of catalog rows, or this machine alone.
+        traces: The traces of declared steps.
         known: What is known of the recipe on any device.
         prices: As in `survey`.
         closely: Where several devices do not surely hold it, look for the number that does.
@@ -244,7 +244,7 @@ class SurveyRequest:
     """What questions about devices have in common.
 
     Attributes:
-        traces: Of declared steps, kept from one question to the next.
+        traces: The traces of declared steps, kept from one question to the next.
         prices: As in `survey`.
         progress: Is told what is being done.
         trusts_custom_code: Whether code that comes with a published model may run.

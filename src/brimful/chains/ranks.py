@@ -122,7 +122,7 @@ def device_to_share(world: World, folder: Path, asked: str = "auto") -> torch.de
     theirs, run the same software and see the same model.
 
     Args:
-        folder: Of the run.
+        folder: The folder of the run.
         asked: auto, cpu, cuda, cuda:N or mps; the last two for one process only.
 
     Raises:
@@ -175,7 +175,7 @@ def _refuse_different(facts: Sequence[Mapping[str, str]]) -> None:
     """Refuse ranks that have something else than rank 0.
 
     Args:
-        facts: Of each rank, by name.
+        facts: The facts of each rank, by name.
     """
     for rank, other in enumerate(facts):
         for name, value in facts[0].items():

@@ -33,7 +33,7 @@ class RoundDrawing:
         questions: What is asked.
         demonstrations: Solved examples, for a teacher.
         folder: Gets the samples.
-        seed: Of all samples.
+        seed: The seed of all samples.
         student: Run folder of the model that answers, where the recipe names no teacher.
         before: Folders of earlier rounds; paths kept there are not kept again.
     """

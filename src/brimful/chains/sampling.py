@@ -49,7 +49,7 @@ def draw(
         load_author: Loads the model that answers; not called where everything is drawn already.
         folder: Made when absent.
         console: Shows progress.
-        seed: Of all samples.
+        seed: The seed of all samples.
         author_id: Changes with the author's weights and prompt.
         before: Folders of earlier rounds: a path that was kept there is not kept again.
 

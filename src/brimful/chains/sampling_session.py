@@ -59,7 +59,7 @@ class SamplingSession:
         questions: What is asked.
         author: The model that answers.
         folder: Holds the journal and gets the samples.
-        seed: Of all samples.
+        seed: The seed of all samples.
         author_id: Changes with the author's weights and prompt.
         sandbox: For verifiers that run programs.
         world: Ranks that share the questions; the first one keeps the journal.
@@ -168,7 +168,7 @@ class SamplingSession:
         """Draw, verify and choose everything that is missing; return the facts for sampling.json.
 
         Args:
-            lease: Of the folder, on the rank that writes it.
+            lease: The lease of the folder, on the rank that writes it.
 
         Raises:
             RequestError: the back end did not write every sample.

@@ -42,7 +42,7 @@ class Endpoint:
         names: Further names that it answers to.
         key: What clients have to know; None: nothing.
         most_tokens: New tokens of one text at most.
-        most_seconds: Of one answer.
+        most_seconds: The most seconds of one answer.
     """
 
     host: str

@@ -34,7 +34,7 @@ class EvaluationRequest:
         accept_unsandboxed: Run generated programs where nothing isolates them.
         samples: Answers per example, in place of the task's number.
         temperature: They are drawn at, in place of the task's.
-        max_new_tokens: Of an answer, in place of the task's.
+        max_new_tokens: The most tokens of an answer, in place of the task's.
         shots: Solved examples before a question asked as text to continue, in place of the task's.
         ask: How a model before tuning is asked, in place of the recipe's.
     """

@@ -46,7 +46,7 @@ def data_fingerprint(identity: str, data: DataRecipe) -> str:
     """Return a key that differs wherever the documents, their split or their order differ.
 
     Args:
-        identity: Of the source.
+        identity: The identity of the source.
         data: How it is read and split.
     """
     return cache_key(source=identity, split_seed=SPLIT_SEED, **_split_options(data))

@@ -59,7 +59,7 @@ class Amount:
 
     Attributes:
         rows: Documents, or examples.
-        num_bytes: Of their text.
+        num_bytes: The number of bytes of their text.
     """
 
     rows: float
@@ -76,7 +76,7 @@ class Counted:
     Attributes:
         train: Sequences of one epoch; examples where a step counts those.
         validation: The same of the validation split.
-        mean_tokens: Of an example; None where sequences are full.
+        mean_tokens: The mean number of tokens of an example; None where sequences are full.
         about: How this is known.
     """
 

@@ -38,7 +38,7 @@ class ExampleSequences:
             sequences times T positions.
         layout: packed: the examples of a micro-batch end to end in one row; padded: one per row,
             rows of similar length together.
-        seed: Of the shuffle.
+        seed: The seed of the shuffle.
         per_sample: Examples of a sample, one after another in the split.
 
     Raises:

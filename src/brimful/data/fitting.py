@@ -17,7 +17,7 @@ class Fitting:
 
     Attributes:
         kept: Those, as ids.
-        num_examples: Of the split.
+        num_examples: The number of examples of the split.
         num_cut, num_dropped: Of them.
         first_long: The row of the first one that is too long.
         longest: Tokens of the longest.

@@ -48,7 +48,7 @@ class Example:
         where: The row, for errors.
         group: Examples with equal groups are never held out apart: the row's `document` where it
             has one, else the prompt.
-        extra: Of the answer, as `Message.extra`.
+        extra: The extra of the answer, as `Message.extra`.
         desired: Whether the answer is a good one.
         reference: The row's column answer, which answers may be held against.
     """
@@ -234,7 +234,7 @@ def taken_in(
     """What is learned from rows that all have the format of the first one.
 
     Args:
-        rows: Of one split.
+        rows: The rows of one split.
         data: Its `format`, `columns`, `bad_rows`, `leave_out` and `loss_on` count.
         account: gets what of the rows is not learned; None: `bad_rows` does not apply.
         reading: how they are read.

@@ -135,7 +135,7 @@ def splits_used(path: str, names: list[str], asked: SplitNames) -> dict[str, str
 
     Args:
         path: The data set, for errors.
-        names: Of its splits.
+        names: The names of its splits.
         asked: The recipe's `data.splits`; empty: by their usual names.
 
     Raises:

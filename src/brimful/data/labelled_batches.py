@@ -190,7 +190,7 @@ class LabelledSequences:
         weights_C: How much a text counts by its label; None: all alike. Of texts with several
             labels: how much having the label counts.
         passes: How texts become rows.
-        seed: Of the shuffle.
+        seed: The seed of the shuffle.
         window: See `LengthWindow`; None: batches are as they are shuffled.
     """
 

@@ -283,7 +283,7 @@ def naming_notes(
     effect, and labels that may be mistaken.
 
     Args:
-        cells: Of all splits.
+        cells: The cells of all splits.
         labels: Chosen.
         rules: Mapping and names.
         counts: Of training.

@@ -32,7 +32,7 @@ class LengthWindow:
         """Return the order of a window's texts.
 
         Args:
-            lengths: Of its texts.
+            lengths: The lengths of its texts.
             first_sample: Number of the first one: batches begin at multiples of `batch`.
             seed: Two numbers, of the order of the batches.
         """

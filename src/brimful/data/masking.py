@@ -55,7 +55,7 @@ class MaskingRules:
 
         Args:
             rows_BT: Tokens, padded on the right.
-            numbers_B: Of the samples, or of the windows of a split.
+            numbers_B: The numbers of the samples, or of the windows of a split.
             scoring: The choice that is the same whatever the seed, and none of training.
         """
         inputs_BT, targets_BT = rows_BT.copy(), np.full_like(rows_BT, IGNORED)
@@ -207,7 +207,7 @@ def masked(
             falls away.
         limit: Positions of a row at most.
         rules: How tokens are hidden.
-        numbers_B: Of the samples.
+        numbers_B: The numbers of the samples.
         scoring: See `MaskingRules.hide`.
     """
     tokens_BT = plain.targets_BT[:, : limit - 1]

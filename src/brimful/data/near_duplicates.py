@@ -145,7 +145,7 @@ class _Index:
         last_D: The last gram of each prefix.
         sizes_D: Grams of each text.
         prefixes_D: Grams of each prefix.
-        threshold: Of similarity.
+        threshold: The threshold of similarity.
     """
 
     rows: Any

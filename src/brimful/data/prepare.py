@@ -99,7 +99,7 @@ class PreparedTokens:
 
     Attributes:
         source: Where the documents come from.
-        folder: Of the cache, with the token ids.
+        folder: The folder of the cache, with the token ids.
         tokenizer: As the library `tokenizers` has it.
         splits, report, data_fingerprint, tokenizer_fingerprint: As in `PreparedData`.
     """

@@ -43,12 +43,12 @@ class Reading:
     """How files are read: part of the data's fingerprint.
 
     Attributes:
-        text_column: Of documents; by name or by number.
+        text_column: The text column of documents; by name or by number.
         document_start: Regular expression that begins a document.
         max_documents: Stop after this many.
         has_header: Whether the first row of a csv or tsv names its columns; without names they are
             "0", "1", ...
-        encoding: Of text files: a codec of Python, or auto.
+        encoding: The encoding of text files: a codec of Python, or auto.
         file_type: Format whatever a file's name ends in; auto: by that end.
         delimiter: What stands between the fields of a csv; auto: see `tables.delimiter_of`.
         rows_of: Of a json with several lists, the one that is read.

@@ -50,7 +50,7 @@ def rebalanced(
     no order that depends on the file among equally sure ones.
 
     Args:
-        rows: Of all splits.
+        rows: The rows of all splits.
         labels: One of two is positive.
         rules: The share.
 

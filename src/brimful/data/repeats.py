@@ -65,7 +65,7 @@ def find_repeats(
     """Compare all rows, which stand in the order of their splits.
 
     Args:
-        rows: Of all splits.
+        rows: The rows of all splits.
         threshold: Jaccard similarity of character 5-grams, case and white space normalised, from
             which texts are near duplicates; None: not looked for.
         progress: Called now and then.

@@ -75,7 +75,7 @@ class TokenSequences:
         layout: stream or document.
         long_documents: In layout document, what becomes of one with more than T positions (its
             tokens plus one).
-        seed: Of the shuffle and the start.
+        seed: The seed of the shuffle and the start.
 
     Raises:
         DataError: the split is too short for one sequence, or a document is too long and

@@ -29,7 +29,7 @@ class ShardSequences:
         shards: Counted.
         sequence_length: Positions of a sequence (T).
         together: Shards whose windows are shuffled with each other.
-        seed: Of the orders and the starts.
+        seed: The seed of the orders and the starts.
 
     Raises:
         DataError: no shard holds a whole sequence.

@@ -37,7 +37,7 @@ class ShardSource:
     """The training documents of one file.
 
     Attributes:
-        name: Of the file, for messages.
+        name: The name of the file, for messages.
         texts: Starts a fresh reading; the same texts every time.
     """
 
@@ -49,12 +49,12 @@ class Shards:
     """Shards of token ids with a limit on what lies on disk.
 
     Args:
-        folder: Of the cache; belongs to these files and this tokenizer.
+        folder: The folder of the cache; belongs to these files and this tokenizer.
         sources: A shard each, in their order.
         encode: Batch encoder of the tokenizer.
         vocabulary: Its number of ids.
         end_of_text: Id after every document.
-        limit_bytes: Of the token files of all shards together.
+        limit_bytes: The most bytes of the token files of all shards together.
     """
 
     def __init__(

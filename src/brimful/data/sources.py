@@ -150,7 +150,7 @@ class AnySource(Generic[Items]):
 
     Attributes:
         parts: One per path, in order.
-        options: Of the reading, as JSON.
+        options: The options of the reading, as JSON.
         unread: Of documents: columns beside their text that were met as they were read, each with
             the first place.
     """

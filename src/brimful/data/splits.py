@@ -186,7 +186,7 @@ def far_from_shares(characters: Mapping[str, int], data: DataRecipe) -> list[str
     """A sentence for each split that holds another share of the text than asked, by far.
 
     Args:
-        characters: Of each split; all of them held out from one text.
+        characters: The characters of each split; all of them held out from one text.
         data: Its `validation` and `test`.
     """
     total = sum(characters.values())

@@ -36,7 +36,7 @@ def hold_out(
         strata: Whose mix is kept, such as labels.
         validation: Share of the rows.
         test: Share of the rows.
-        seed: Of the hash.
+        seed: The seed of the hash.
     """
     groups: dict[str, list[int]] = {}
     for row, text in enumerate(texts):

@@ -98,8 +98,8 @@ def times_of(recipe: Recipe, plan: Plan, parts: Durations, sequences: float) -> 
 
     Args:
         recipe: Names the tasks.
-        plan: Of the device, with the bytes of the weights.
-        parts: Of the run.
+        plan: The plan of the device, with the bytes of the weights.
+        parts: The parts of the run.
         sequences: In one evaluation.
     """
     token_s, tasks = token_seconds(plan), recipe.evaluation.tasks
@@ -119,7 +119,7 @@ def with_base(recipe: Recipe, plan: Plan, times: BaseTimes | None, kept: bool) -
 
     Args:
         recipe: Says whether that is wanted.
-        plan: Of the run.
+        plan: The plan of the run.
         times: Expected; None where no time is predicted: then `auto` leaves nothing out.
         kept: Whether the plan's decision stands, because the run goes on by it.
     """

@@ -178,7 +178,7 @@ def answer(
     Args:
         budget: Limits total_time_s or cost_usd.
         predicted_at: Predictions of the whole run with this many steps.
-        total_steps: Of the recipe.
+        total_steps: The total steps of the recipe.
     """
     predicted = predicted_at(total_steps)
     amount = predicted[budget.name]

@@ -67,7 +67,7 @@ def precision_choice(
     Args:
         width: The model's hidden size, if known.
         packed: Examples or texts lie end to end, so that passes have few shapes.
-        model_type: Of the model, as transformers names it.
+        model_type: The model type of the model, as transformers names it.
 
     Raises:
         PlanError: the recipe fixes a precision that the device or the model does not allow.

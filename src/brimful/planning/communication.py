@@ -82,7 +82,7 @@ class Exchange:
 
     Attributes:
         gathered_bytes: Weights that are gathered in one pass over the model.
-        gradient_bytes: Of all trained weights.
+        gradient_bytes: The bytes of the gradients of all trained weights.
         units: Groups of weights that are gathered one after another.
     """
 
@@ -137,11 +137,11 @@ def shared_time(
     """Return the time of a step whose devices exchange what they must.
 
     Args:
-        time: Of one device's share, without waiting.
+        time: The time of one device's share, without waiting.
         passes: Forward and backward passes of its step.
         group: The devices.
         spread: How the model is spread over them.
-        exchange: Of one device.
+        exchange: The exchange of one device.
         reached: Expected rates; None: as fitted.
     """
     reached = reached or Reached.of(fitted.efficiencies().values)

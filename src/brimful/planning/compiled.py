@@ -24,7 +24,7 @@ class CompiledMemory:
     """What is known of a compiled step's memory.
 
     Attributes:
-        memory: Of the compiled step; None where it was not traced.
+        memory: The memory of the compiled step; None where it was not traced.
         largest: The largest micro-batch that surely fits then.
         reason: Why it was not traced.
     """
@@ -42,7 +42,7 @@ def compiled_memory(
     Args:
         prepared: The recipe on its device.
         tracer: Returns traces.
-        eager: Of the same step without compiling.
+        eager: The memory of the same step without compiling.
         highest: The largest micro-batch to consider.
         recompute: With activation checkpointing.
     """

@@ -95,7 +95,7 @@ class Conditions:
     """Optional facts about a run, each better than the guess made without it.
 
     Attributes:
-        price: Of an hour of the device.
+        price: The price of an hour of the device.
         power_w: The board's power limit.
         validation_sequences: In the validation split.
         train_sequences: In one epoch.

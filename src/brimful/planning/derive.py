@@ -95,7 +95,7 @@ class Derived:
 
     Attributes:
         plan: The plan; on a device where nothing fits, with one sequence at a time.
-        footprint: Of the plan's micro-batch.
+        footprint: The footprint of the plan's micro-batch.
         largest: The largest micro-batch that surely fits, up to the effective batch; 0 where none
             does.
         prepared: What was decided before memory was looked at.
@@ -157,7 +157,7 @@ def derive_with_memory(
     Args:
         recipe, device: What is planned; of a device that works with others, its share.
         tracer: Returns traces.
-        facts: Of the run.
+        facts: The facts of the run.
         sharing: Whether the device works with others.
         first: Is told what is known before recomputation is looked at, where that fits.
     """

@@ -58,7 +58,7 @@ def sizes_at(
             the loss; these are negative for storages of the last, partial piece.
         evaluates_S: Storages of the evaluation batch.
         rows: Sequences of the micro-batch, and of the evaluation batch.
-        positions: Of a sequence that the loss is computed of.
+        positions: The positions of a sequence that the loss is computed of.
         piece: Tokens of a piece of the loss.
     """
     base_S, slope_S, chunk_slope_S = lines

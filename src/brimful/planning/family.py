@@ -151,7 +151,7 @@ class Family:
 
         Args:
             spec: The step.
-            widths: Of the network, where the family is of every one.
+            widths: The widths of the network, where the family is of every one.
         """
         size = StepSize(
             1,

@@ -36,7 +36,7 @@ class JobPhase:
         memory: Peak on the device in bytes; None where it takes none, or that is not known.
         usable_bytes: Memory of the device that it can use.
         verdict: Whether it fits there.
-        variant: Of a study; of others empty.
+        variant: The variant of a study; of others empty.
     """
 
     name: str

@@ -44,7 +44,7 @@ class KvShape:
         head_size: Numbers per head.
         vocabulary: Tokens it knows.
         state_layers: Layers of kernel attention, which keep a sum however long the text is.
-        features: Of a head of kernel attention.
+        features: The number of features of a head of kernel attention.
     """
 
     layers: int
@@ -104,9 +104,9 @@ def room_for_rows(
     """How much may run at the same time.
 
     Args:
-        config: Of the text model.
-        element_bytes: Of one number of the cache.
-        free_bytes: Of the device, beside the model.
+        config: The config of the text model.
+        element_bytes: The bytes of one number of the cache.
+        free_bytes: The free bytes of the device, beside the model.
         is_cpu: Its kind decides how many rows are worth it and how much memory is left to others.
         is_quick: On a CPU, whether its blocks are quick ones in bf16.
 

@@ -27,7 +27,7 @@ class LongestPass:
             where there is no other step.
         some: Rows of the run's first passes and of the two longest, in their order; none where they
             are not known.
-        passes: Of the whole run; None where its length or its examples are not known.
+        passes: The passes of the whole run; None where its length or its examples are not known.
     """
 
     rows: float
@@ -48,7 +48,7 @@ def longest_pass_of(
     Args:
         lay_out: (first example, examples, most positions of a pass) -> positions of every pass.
         recipe: `batch.sequences` counts examples.
-        steps: Of the run; None where that is not known.
+        steps: The steps of the run; None where that is not known.
         room: Rows of the sequence length that a pass may hold.
     """
     count, length = recipe.effective_batch, recipe.sequence_length

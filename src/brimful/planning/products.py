@@ -33,7 +33,7 @@ class SmallRecording:
 
     Attributes:
         size: Its dimensions.
-        widths: Of its network, where the family is of every one.
+        widths: The widths of its network, where the family is of every one.
         trace: With work and details, if these were recorded.
     """
 

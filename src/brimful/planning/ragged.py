@@ -39,7 +39,7 @@ def reserved_over(
     interval is wide, where traces of different sizes cannot be joined into one run.
 
     Args:
-        replays: Of the step.
+        replays: The replays of the step.
         rows: Of successive passes, at least one; a fraction stands for rows that are not full.
         workspace_bytes: As in `Replays.at`.
         in_one_pass: The steps have one pass each.

@@ -46,7 +46,7 @@ class Recordings:
         checks: Those that it is compared with; they have one more, where the model has more. Of a
             model that is divided among devices two, on different numbers of them.
         example: Blocks.
-        blocks: Of the model.
+        blocks: The blocks of the model.
         rows: As in `Family`.
         letters: Of widths that are open, but for those that are another's.
     """

@@ -124,7 +124,7 @@ def search(
     Args:
         prepared: The choices that do not depend on memory and time.
         tracer: Returns traces.
-        rates: Of the device; without them the largest micro-batch is taken.
+        rates: The rates of the device; without them the largest micro-batch is taken.
         total_steps: Updates of the run, over which compiling has to pay.
         factor_at: Of the times of a micro-batch, as earlier runs on the device or passes that were
             timed there say.

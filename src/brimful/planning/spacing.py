@@ -81,8 +81,8 @@ def most_scored(recipe: Recipe, steps: int | None, held_out: float) -> int | Non
     recipe says, and from fresh weights no more than the run trains on; None: all.
 
     Args:
-        recipe: Of the run.
-        steps: Of the whole run; None where they are not known.
+        recipe: The recipe of the run.
+        steps: The steps of the whole run; None where they are not known.
         held_out: Sequences of the validation split.
     """
     most = recipe.evaluation.max_sequences

@@ -84,7 +84,7 @@ def spread_of(
 
     Args:
         asked: `plan.spread` of the recipe.
-        footprint: Of a rank that holds the whole model.
+        footprint: The footprint of a rank that holds the whole model.
         devices: That share an optimizer step.
         machines: In which they are, as many in each.
 
@@ -134,7 +134,7 @@ def spread_plan(plan: Plan, recipe: Recipe, devices: int, how: tuple[Spread, str
     """Return the plan of several devices from that of one rank's share.
 
     Args:
-        plan: Of `share_of` the recipe.
+        plan: The plan of `share_of` the recipe.
         recipe: As planning counts.
         devices: That share an optimizer step.
         how: As `spread_of` says.
@@ -171,7 +171,7 @@ def derive_spread(recipe: Recipe, group: Group, tracer: Tracer, facts: Facts) ->
         recipe: The whole one, as planning counts.
         group: The devices.
         tracer: Returns traces.
-        facts: Of one device.
+        facts: The facts of one device.
 
     Raises:
         RequestError: there are more devices than sequences in a step.

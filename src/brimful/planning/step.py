@@ -36,7 +36,7 @@ class Lora:
         targets: "all-linear" (every linear layer but the head), or names of linear layers,
             separated by commas.
         dropout: Before the adapter; above 0 it keeps a mask and a copy of the input.
-        dtype: Of the adapter's weights; peft keeps them in fp32 whatever the base has.
+        dtype: The dtype of the adapter's weights; peft keeps them in fp32 whatever the base has.
         dora: Weight-decomposed (Liu et al. 2024).
         quick: Computed by brimful's own function instead of peft's (model/quick_lora.py).
         tokens: Rows of embedding and head that are trained beside the adapters.

@@ -87,7 +87,7 @@ class Memory:
     """Footprints of one step on one device, each computed once.
 
     Args:
-        traces: Of the step; replayed ones are shared with other devices.
+        traces: The traces of the step; replayed ones are shared with other devices.
         target: The device.
         fractions: Lengths of successive passes of the run over the longest; none where all are of
             one length.

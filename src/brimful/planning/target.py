@@ -58,7 +58,7 @@ class Target:
     """The memory of a device.
 
     Attributes:
-        name: Of the device.
+        name: The name of the device.
         kind: "cuda", "mps" or "cpu".
         usable_bytes: What the process can have in all, context and libraries included.
         context_bytes: Driver context and loaded libraries, outside torch's allocator; on a CPU what

@@ -65,7 +65,7 @@ class StepTime:
     """Predicted time of one optimizer step.
 
     Attributes:
-        seconds: Of the step.
+        seconds: The seconds of the step.
         terms: Seconds by term; they add up to it.
         model_flop: Floating-point operations that the method needs: forward and backward, causal
             attention counted by half, nothing computed twice.
@@ -155,7 +155,7 @@ def step_time(
     Args:
         work_at: Gives the operators of a micro-batch.
         micro_batches: Sequences of each forward and backward pass.
-        precision: Of the matrix products; says which 16-bit type is meant.
+        precision: The precision of the matrix products; says which 16-bit type is meant.
         compiled: Chains of element-wise operators are one kernel.
         fill: Share of the sequences' positions that is computed: what is packed into a row seldom
             fills it. A pass takes as much less as it would take with fewer sequences, between one

@@ -202,7 +202,7 @@ class Calls:
         rows_L: The row of the Work that the call is part of.
         limits_L: Tensors that one kernel takes.
         tensors_L: In the longest list.
-        elements_L: Of all its tensors.
+        elements_L: The number of elements of all its tensors.
     """
 
     rows_L: Int64Array
@@ -235,7 +235,7 @@ class Details:
     Attributes:
         rows_D: The row of the Work that an access belongs to.
         bytes_D, fused_bytes_D: Bytes that it adds to the row's.
-        calls: Of the update.
+        calls: The calls of the update.
         rows_U, bytes_U, fused_bytes_U: The same of the update.
         calls_N, elements_N: The call whose longest list a tensor is in, and its elements.
         parameters_P: Weights in each parameter of the model; a packed one counts as what it holds.

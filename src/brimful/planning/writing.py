@@ -49,7 +49,7 @@ class Texts:
     Attributes:
         what: Of which question or task.
         count: How many.
-        max_new_tokens: Of each.
+        max_new_tokens: The most tokens of each.
         verdict: What judges them: a number is read, or a program is run.
     """
 
@@ -85,8 +85,8 @@ class TextWriter:
     """A model that writes texts where a plan trains.
 
     Attributes:
-        recipe: Of the training.
-        plan: Of the training, on the same device.
+        recipe: The recipe of the training.
+        plan: The plan of the training, on the same device.
         config: Values of the writer's own config.
         parameters: Of the writer; as a number of its own where another model is trained.
         usable_bytes: Memory of the device.

@@ -26,7 +26,7 @@ class ElementWiseWatch(TorchDispatchMode):
         clock: Returns seconds; those that other programs take do not count.
 
     Attributes:
-        seconds: Of all operators, by part.
+        seconds: The seconds of all operators, by part.
         element_wise_s: Of those in blocks after the first that a compiler joins with others.
     """
 

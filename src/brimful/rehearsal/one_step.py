@@ -64,7 +64,7 @@ class StepResult:
         updates: Weights after less weights before.
         skipped: Attempts that overflowed before (fp16 only), each with half the loss scale of the
             one before.
-        messages: Of a compiler that failed.
+        messages: The messages of a compiler that failed.
     """
 
     loss: float

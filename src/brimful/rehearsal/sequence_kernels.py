@@ -162,7 +162,7 @@ def mamba2(
     norm, product. Keeps its input and the scan's output; the rest is computed again.
 
     Args:
-        weights: Of the convolution with its bias, the bias of steps, the decays.
+        weights: The weights of the convolution with its bias, the bias of steps, the decays.
     """
     batch, length, _width = projected_BTD.shape
     heads, half, full = D.shape[0], projected_BTD.dtype, torch.float32

@@ -39,7 +39,7 @@ class About:
     """What an archive says of itself.
 
     Attributes:
-        versions: Of the libraries that its families were recorded with.
+        versions: The versions of the libraries that its families were recorded with.
         defaults: Values of a config of this type where it leaves them out.
         places: By name of a family, the entry that it is part of, and where it begins and ends.
     """
@@ -82,7 +82,7 @@ def widened(
     widths of this network; None where steps of this kind have no such family.
 
     Args:
-        key: Of a family of one network.
+        key: The key of a family of one network.
         defaults: Values of a config of its type where it leaves them out.
     """
     if key.is_alone or key.in_parts or not serves(key):

@@ -39,7 +39,7 @@ class Found:
 
     Attributes:
         family: It, perhaps of all networks of a structure.
-        widths: Of the network in question, then.
+        widths: The widths of the network in question, then.
     """
 
     family: Family
@@ -54,7 +54,7 @@ class StoredFamilies:
     """Families, each recorded when it is first needed; the last used stay in memory.
 
     Args:
-        folder: Of the user's cache; with None nothing is stored.
+        folder: The folder of the user's cache; with None nothing is stored.
         shipped: Folder of the archives that come with brimful; None to do without.
     """
 

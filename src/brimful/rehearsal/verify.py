@@ -74,12 +74,12 @@ class Verification:
 
     Attributes:
         equivalence: What was claimed.
-        precision: Of the plan.
+        precision: The precision of the plan.
         ran_on: Name of the device the steps ran on.
         reduced: What differs from the plan, such as smaller sizes.
         untested: Parts of the plan that could not run here.
         told: Notes on what happened, such as overflows.
-        losses: Of the plainest step and the planned one, nats per target token.
+        losses: The losses of the plainest step and the planned one, nats per target token.
         checks: The comparisons.
     """
 
