@@ -29,6 +29,7 @@ import pytest
 import recorded_steps
 import torch
 import warm
+from json_lines import write_rows
 from named_tests import is_named
 from syrupy.assertion import SnapshotAssertion
 
@@ -502,8 +503,7 @@ def examples_file(tmp_path: Path) -> Path:
                 "output": " ".join([color] * times),
             }
         )
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_rows(path, rows)
 
 
 @pytest.fixture

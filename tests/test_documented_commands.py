@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import typer
 from command_line import Said
+from json_lines import write_rows
 
 from brimful import cli
 from brimful.base.errors import BrimfulError
@@ -214,7 +215,7 @@ def _write_what_documents_name(folder: Path) -> None:
         ("test.jsonl", questions),
         ("posts.jsonl", posts),
     ):
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(folder / name, rows)
     (folder / "train.jsonl.gz").write_bytes(gzip.compress((folder / "test.jsonl").read_bytes()))
     (folder / "comments.txt.gz").write_bytes(gzip.compress(b"free prize\nthe cat\n"))
     (folder / "drive").mkdir()

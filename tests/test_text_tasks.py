@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fixture_types import Refuses
+from json_lines import write_rows
 from rich.console import Console
 
 from brimful.base.errors import DataError, RequestError
@@ -33,8 +34,7 @@ def pairs(tmp_path: Path) -> Path:
         }
         for number in range(80)
     )
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_rows(path, rows)
 
 
 def run(recipe: Recipe) -> Path:

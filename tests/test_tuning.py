@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from finished_runs import newest_of, records_of, train
 from fixture_types import Refuses
+from json_lines import write_rows
 from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -29,7 +31,7 @@ from brimful.base.errors import (
     RequestError,
     RunFolderError,
 )
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_json
 from brimful.chains import pipeline, plans, run_plan, scoring, study, training_session
 from brimful.chains.task_scores import EvaluationRequest
 from brimful.generation.export import export
@@ -49,7 +51,7 @@ from brimful.runs import read_run
 from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop
 from brimful.training.admission import holds_no_work, status_of
-from brimful.training.checkpoint import CheckpointStore, differences, load
+from brimful.training.checkpoint import differences
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 
@@ -71,25 +73,12 @@ MANNERS = {
 }
 
 
-def _train(recipe: Recipe, **options: Any) -> Path:
-    return pipeline.train(recipe, Console(file=StringIO()), **options).folder
-
-
-def _final(folder: Path) -> Any:
-    store = CheckpointStore(folder / "checkpoints", keep=2)
-    return load(store.path_of(store.steps()[-1]))
-
-
 def _validation_losses(folder: Path) -> list[float]:
-    return [
-        record["loss"]
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "evaluation"
-    ]
+    return [record["loss"] for record in records_of(folder, "evaluation")]
 
 
 def test_tuning_lowers_the_loss_of_held_out_answers(tuning: Tuning) -> None:
-    folder = _train(tuning("training.steps=24", "evaluation.every=8"))
+    folder = train(tuning("training.steps=24", "evaluation.every=8"))
     losses = _validation_losses(folder)
 
     assert losses == sorted(losses, reverse=True)
@@ -112,7 +101,7 @@ def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(
 ) -> None:
     tuning: Tuning = request.getfixturevalue(recipes)
     options = ["checkpoint.every=2", *MANNERS[manner]]
-    undisturbed = _train(tuning("run.name=undisturbed", *options))
+    undisturbed = train(tuning("run.name=undisturbed", *options))
     recipe = tuning("run.name=killed", *options)
     child = os.fork()
     if child == 0:
@@ -126,14 +115,14 @@ def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(
 
         loop.guarded_update = kill_in_step_six
         try:
-            _train(recipe)
+            train(recipe)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
-    folder = _train(recipe)
+    folder = train(recipe)
 
-    assert differences(_final(folder), _final(undisturbed)) == []
+    assert differences(newest_of(folder), newest_of(undisturbed)) == []
     is_whole = manner in {"full", "bf16"}
     weights = "model.safetensors" if is_whole else "adapter_model.safetensors"
     assert (folder / "model" / weights).read_bytes() == (
@@ -148,10 +137,10 @@ def test_how_a_step_is_cut_does_not_change_what_is_learned(tuning: Tuning) -> No
         "recomputed": "plan.recompute=true",
         "short-chunks": "plan.loss_chunk=16",
     }
-    packed = _final(_train(tuning("run.name=packed"))).tensors["model"]
+    packed = newest_of(train(tuning("run.name=packed"))).tensors["model"]
 
     for run, change in changes.items():
-        other = _final(_train(tuning(f"run.name={run}", change))).tensors["model"]
+        other = newest_of(train(tuning(f"run.name={run}", change))).tensors["model"]
         for name, weight in packed.items():
             torch.testing.assert_close(
                 other[name],
@@ -169,9 +158,9 @@ def test_keeping_outputs_of_expensive_operators_gives_the_same_bits(
     tuning: Tuning, manner: list[str]
 ) -> None:
     selective = ("run.name=selective", "plan.recompute=selective")
-    plain = _final(_train(tuning("run.name=plain", "plan.recompute=false", *manner)))
+    plain = newest_of(train(tuning("run.name=plain", "plan.recompute=false", *manner)))
 
-    assert differences(_final(_train(tuning(*selective, *manner))), plain) == []
+    assert differences(newest_of(train(tuning(*selective, *manner))), plain) == []
 
 
 def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(
@@ -185,22 +174,12 @@ def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(
     saved = plans.plan(recipe)
     save_plan(tmp_path / "plan.json", recipe, saved)
 
-    folder = _train(tuning(*long), plan_file=tmp_path / "plan.json")
+    folder = train(tuning(*long), plan_file=tmp_path / "plan.json")
     plan = run_data.plan_of(folder)
 
     assert (saved.effective_batch, saved.total_steps) == (4, 2)
     assert (plan.effective_batch < 4, plan.micro_batches[0], plan.loss_chunk) == (True, 1, 16)
-    assert (
-        len(
-            [
-                record
-                for record in read_journal(folder / "metrics.jsonl")
-                if record["kind"] == "step"
-            ]
-        )
-        == plan.total_steps
-        > 2
-    )
+    assert len(records_of(folder, "step")) == plan.total_steps > 2
 
 
 def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_it(
@@ -217,13 +196,10 @@ def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_
 def test_speed_counts_the_tokens_of_the_examples_without_what_full_sequences_would_hold(
     tuning: Tuning,
 ) -> None:
-    folder = _train(tuning("sequence_length=128", "training.steps=3"))
+    folder = train(tuning("sequence_length=128", "training.steps=3"))
     split = read_json(folder / "data.json")["splits"]["train"]
     tokens = 4 * (split["tokens"] / split["examples"] - 1)
-    (start,), steps = (
-        [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == kind]
-        for kind in ("start", "step")
-    )
+    (start,), steps = (records_of(folder, kind) for kind in ("start", "step"))
 
     assert start["tokens_per_step"] == pytest.approx(tokens, abs=0.5)
     assert steps[-1]["tokens_per_second"] * steps[-1]["step_time_s"] == pytest.approx(
@@ -243,11 +219,11 @@ def test_a_tokenizer_longer_than_the_embedding_is_harmless_where_no_text_needs_i
     recipe = tuning(*MANNERS[manner])
     examples_file.write_text(before.replace("Say ", "Say <extra> ", 1))
     with refuses(DataError, names=["'<extra>'", "id 280", "1 x", "280 rows"]):
-        _train(recipe)
+        train(recipe)
     assert holds_no_work(pipeline.folder_of(recipe))
     examples_file.write_text(before)
 
-    folder = _train(recipe)
+    folder = train(recipe)
 
     assert status_of(folder) == "finished"
     assert scoring.evaluate(folder, Console(file=StringIO()))["validation"]["loss"] > 0
@@ -283,18 +259,18 @@ def test_a_model_that_cannot_be_loaded_leaves_its_runs_name_free(
     weights = base_model / "model.safetensors"
     weights.rename(base_model / "model.bin")
     with pytest.raises(PlanError, match="safetensors"):
-        _train(tuning("training.steps=1"))
+        train(tuning("training.steps=1"))
     (base_model / "model.bin").rename(weights)
 
-    assert _train(tuning("training.steps=1", "adapter.rank=2")).name == "tuned"
+    assert train(tuning("training.steps=1", "adapter.rank=2")).name == "tuned"
 
 
 def test_scores_of_weights_that_training_replaced_are_gone(tuning: Tuning) -> None:
-    folder = _train(tuning("training.steps=1"))
+    folder = train(tuning("training.steps=1"))
     scoring.evaluate(folder, Console(file=StringIO()))
     scored = [(folder / name).exists() for name in ("scores.json", "evaluations")]
 
-    _train(tuning("training.steps=2"), accept=["training"])
+    train(tuning("training.steps=2"), accept=["training"])
 
     assert scored == [True, True]
     assert not any((folder / name).exists() for name in ("scores.json", "evaluations"))
@@ -313,11 +289,11 @@ def test_a_prompt_is_asked_in_training_generation_and_export_alike(
     )
     rows = [{"prompt": f"Say {number}", "completion": " yes"} for number in range(30)]
     pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(pairs, rows)
     recipe = tuning(f"data.path={pairs}", f"data.template={template}", "training.steps=1")
     split = gather(recipe, str(base_model)).splits["train"]
     number = [example.where for example in split.examples].index(f"{pairs}:4")
-    folder = _train(recipe)
+    folder = train(recipe)
     tuned = load_run(folder, CPU, torch.float32)
     ids = tuned.prompt_ids("Say 3")
 
@@ -352,8 +328,8 @@ def test_every_export_stops_where_a_turn_ends_and_at_end_of_text(
     end, stop = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|im_end|>")
     more = ["training.steps=1", "sample.stop=[r]"]
     letter = tokenizer.convert_tokens_to_ids("r")
-    run = _train(tuning(*more))
-    full = _train(tuning(*more, "adapter=null", "run.name=full"))
+    run = train(tuning(*more))
+    full = train(tuning(*more, "adapter=null", "run.name=full"))
 
     exported = [export(run), export(run, merge=True), export(full)]
     ends = {run / "model": [end, stop], full / "model": [end, stop]}
@@ -388,13 +364,13 @@ def test_an_own_chat_template_is_trained_by_and_stored_with_the_model(
     )
     asked = "(user)Say red.\n(assistant)!"
     with refuses(DataError, names=["message 2"]):  # answers do not begin with !
-        _train(recipe)
+        train(recipe)
     file.write_text(
         file.read_text().replace(
             "{{ m.content", "{% if loud and loop.index0 % 2 %}!{% endif %}{{ m.content"
         )
     )
-    folder = _train(recipe)
+    folder = train(recipe)
     turns = [{"role": "user", "content": "Say red."}]
     for place in (folder / "model", export(folder, merge=True).folder):
         exported = AutoTokenizer.from_pretrained(place)
@@ -406,10 +382,10 @@ def test_an_own_chat_template_is_trained_by_and_stored_with_the_model(
         assert loaded.tokenizer.decode(loaded.prompt_ids("Say red.")) == asked
     longer = recipe.model_copy(update={"training": recipe.training.model_copy(update={"steps": 4})})
     with refuses(DataError, names=["data.chat_template", "own.jinja"]):
-        _train(longer, accept=["training"])
+        train(longer, accept=["training"])
     file.write_text("{% for m in messages %}{{ m.content }}{% endfor %}{# loud #}")
     with pytest.raises(RunFolderError, match=r"the data of .* changed"):
-        _train(longer, accept=["training"])
+        train(longer, accept=["training"])
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -428,7 +404,7 @@ def test_added_tokens_are_learned_and_load_elsewhere_with_the_same_text(
     recipe = tuning(
         *MANNERS[manner], "data.added_tokens=[<search>, <done>]", "optimizer.learning_rate=1e-2"
     )
-    folder = _train(recipe)
+    folder = train(recipe)
     tuned = load_run(folder, CPU, torch.float32)
     ids = tuned.prompt_ids("Say <search>.")
     rows = tuned.tokenizer.convert_tokens_to_ids(["<search>", "<done>"])
@@ -487,7 +463,7 @@ def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
 
     monkeypatch.setattr(training_session, "run_session", session)
     monkeypatch.setattr(run_data, "load_run", load_again)
-    _train(tuning("training.steps=1"))
+    train(tuning("training.steps=1"))
 
     assert alive == [False]
 
@@ -497,14 +473,16 @@ def test_weights_that_train_in_bf16_are_kept_and_exported_in_it(tuning: Tuning, 
     changes = ["adapter=null", "optimizer.learning_rate=1e-3", f"optimizer.kind={kind}"]
     lengths = ["training.steps=24", "evaluation.every=8", "plan.precision=bf16"]
     plain, folder = (
-        _train(tuning(f"run.name={weights}", f"optimizer.weights={weights}", *changes, *lengths))
+        train(tuning(f"run.name={weights}", f"optimizer.weights={weights}", *changes, *lengths))
         for weights in ("fp32", "bf16")
     )
     losses = _validation_losses(folder)
 
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] == pytest.approx(_validation_losses(plain)[-1], abs=0.15)
-    assert {value.dtype for value in _final(folder).tensors["model"].values()} == {torch.bfloat16}
+    assert {value.dtype for value in newest_of(folder).tensors["model"].values()} == {
+        torch.bfloat16
+    }
     exported = load_file(folder / "model" / "model.safetensors")
     assert {value.dtype for value in exported.values()} == {torch.bfloat16}
 
@@ -513,7 +491,7 @@ def test_a_checkpoint_of_adapters_holds_no_frozen_weight(
     tuning: Tuning, continuing: Tuning
 ) -> None:
     for recipe in (tuning(), continuing()):
-        names = _final(_train(recipe)).tensors["model"]
+        names = newest_of(train(recipe)).tensors["model"]
 
         assert names
         assert all("lora_" in name for name in names)
@@ -522,7 +500,7 @@ def test_a_checkpoint_of_adapters_holds_no_frozen_weight(
 def test_a_tuned_run_answers_as_it_was_trained_and_the_untuned_model_is_still_there(
     tuning: Tuning,
 ) -> None:
-    folder = _train(tuning())
+    folder = train(tuning())
     tuned, untuned = load_run(folder, CPU, torch.float32), load_untuned(folder, CPU)
     ids = torch.tensor([tuned.prompt_ids("Say red twice.")])
 
@@ -534,7 +512,7 @@ def test_a_tuned_run_answers_as_it_was_trained_and_the_untuned_model_is_still_th
 def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(
     tuning: Tuning, base_model: Path
 ) -> None:
-    folder = _train(tuning("training.steps=4"))
+    folder = train(tuning("training.steps=4"))
     from transformers import AutoModelForCausalLM
 
     other = AutoModelForCausalLM.from_pretrained(base_model)
@@ -545,19 +523,19 @@ def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(
     with pytest.raises(RunFolderError, match="has changed since"):
         load_run(folder, CPU, torch.float32)
     with pytest.raises(CheckpointError, match="another base model"):
-        _train(tuning(), accept=["training"])
+        train(tuning(), accept=["training"])
 
 
 def test_a_base_whose_config_changed_is_refused_by_the_next_session(
     tuning: Tuning, base_model: Path
 ) -> None:
-    _train(tuning("training.steps=4"))
+    train(tuning("training.steps=4"))
     config = json.loads((base_model / "config.json").read_text())
     config["rms_norm_eps"] *= 1000
     (base_model / "config.json").write_text(json.dumps(config))
 
     with pytest.raises(CheckpointError, match="another base model"):
-        _train(tuning(), accept=["training"])
+        train(tuning(), accept=["training"])
 
 
 def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(
@@ -566,7 +544,7 @@ def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(
     with examples_file.open("a") as file:
         file.write(json.dumps({"instruction": "Say red often.", "output": "red " * 200}) + "\n")
 
-    facts = read_json(_train(tuning()) / "data.json")
+    facts = read_json(train(tuning()) / "data.json")
 
     assert facts["base"]["source"] == str(base_model)
     assert sum(split["dropped"] for split in facts["splits"].values()) == 1
@@ -586,7 +564,7 @@ def test_pre_training_goes_on_from_a_published_model(
 
     assert after["bits_per_byte_interval"][1] < before["bits_per_byte_interval"][0]
     assert after["tokens"] == before["tokens"]
-    (base,) = _base_records(folder)
+    (base,) = records_of(folder, "base")
     assert base["loss"] == pytest.approx(before["loss"], abs=1e-3)
     compared = base_to_tuned(read_run(folder))
     assert compared is not None
@@ -621,7 +599,7 @@ def test_continued_pre_training_needs_the_text_alone(
     assert (folder / "model" / "model.safetensors").exists()
     assert "before tuning (base) -> after" in told.getvalue()
     with pytest.raises(RecipeError, match="needs a recipe that describes a fresh model"):
-        _train(load_recipe("continue-text", [f"model={base_model}", "method=mlm", "name=other"]))
+        train(load_recipe("continue-text", [f"model={base_model}", "method=mlm", "name=other"]))
 
 
 def test_a_model_that_another_recipe_trains_is_trained_first(
@@ -631,7 +609,7 @@ def test_a_model_that_another_recipe_trains_is_trained_first(
     first.write_text(tiny("training.steps=3", "model.context=64", "name=first").to_yaml())
     recipe = tuning(f"model=recipe:{first}", "training.steps=2")
 
-    folder = _train(recipe)
+    folder = train(recipe)
 
     assert (folder.parent / "first" / "model" / "model.safetensors").exists()
     assert read_json(folder / "data.json")["base"]["source"] == str(
@@ -664,7 +642,7 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing_half_done(
     changes, kind, message = BAD[what]
 
     with pytest.raises(BrimfulError, match=message) as caught:
-        _train(tuning(*changes))
+        train(tuning(*changes))
     assert isinstance(caught.value, kind)
     assert caught.value.exit_code == 2
 
@@ -676,7 +654,7 @@ def test_an_empty_answer_is_told_with_its_row(
         file.write(json.dumps({"instruction": "Say nothing.", "output": " "}) + "\n")
 
     with refuses(DataError, names=["61"]):
-        _train(tuning())
+        train(tuning())
 
 
 @pytest.mark.parametrize(
@@ -687,7 +665,7 @@ def test_a_task_that_there_is_not_is_told_before_anything_is_trained(
 ) -> None:
     recipe = tuning(asked)
     with refuses(RequestError, names=["'humanevall'", "'humaneval'"]):
-        _train(recipe)
+        train(recipe)
     assert not pipeline.folder_of(recipe).exists()
 
 
@@ -758,10 +736,6 @@ def test_the_recipe_for_own_examples_needs_their_file_alone(
     assert "before tuning (base) -> after" in told.getvalue()
 
 
-def _base_records(folder: Path) -> list[dict[str, Any]]:
-    return [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "base"]
-
-
 def _weights(folder: Path) -> bytes:
     return (folder / "model" / "adapter_model.safetensors").read_bytes()
 
@@ -769,13 +743,13 @@ def _weights(folder: Path) -> bytes:
 def test_scoring_the_base_does_not_change_what_is_learned(tuning: Tuning) -> None:
     """Not even with dropout, whose random numbers come from the same generator."""
     options = ("adapter.dropout=0.3", "checkpoint.every=2")
-    never = _train(tuning("run.name=never", "evaluation.base=never", *options))
-    always = _train(tuning("run.name=always", "evaluation.base=always", *options))
+    never = train(tuning("run.name=never", "evaluation.base=never", *options))
+    always = train(tuning("run.name=always", "evaluation.base=always", *options))
 
-    assert differences(_final(always), _final(never)) == []
+    assert differences(newest_of(always), newest_of(never)) == []
     assert _weights(always) == _weights(never)
     assert _validation_losses(always) == _validation_losses(never)
-    assert not _base_records(never)
+    assert not records_of(never, "base")
     assert not (never / "side_by_side.jsonl").exists()
 
 
@@ -786,7 +760,7 @@ def test_the_loss_before_the_first_step_is_the_published_models(
     told = StringIO()
     recipe = tuning("evaluation.base=always", "plan.precision=fp32", *MANNERS[manner])
     folder = pipeline.train(recipe, Console(file=told, width=80)).folder
-    (record,) = _base_records(folder)
+    (record,) = records_of(folder, "base")
     untuned = scoring.evaluate(folder, Console(file=StringIO()), untuned=True)["validation"]
 
     assert (record["step"], record["model"], record["share"]) == (0, "base", 1.0)
@@ -821,8 +795,8 @@ def test_a_base_scored_on_few_sequences_is_compared_on_the_same_ones(
         return replace(plan, base=BaseScoring(0.5)), notes
 
     monkeypatch.setattr(pipeline, "settle_plan", few)
-    folder = _train(tuning("training.steps=24", "evaluation.every=8"))
-    base, tuned = _base_records(folder)
+    folder = train(tuning("training.steps=24", "evaluation.every=8"))
+    base, tuned = records_of(folder, "base")
     count = gather(tuning(), str(tuning().model)).validation_count
 
     assert [each["model"] for each in (base, tuned)] == ["base", "tuned"]
@@ -850,7 +824,7 @@ def _killed_at(recipe: Recipe, target: object, name: str, call: int) -> None:
 
         setattr(target, name, act)
         try:
-            _train(recipe)
+            train(recipe)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -869,20 +843,20 @@ def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_on
     tuning: Tuning, target: object, name: str, call: int, scored_again: bool
 ) -> None:
     options = ["checkpoint.every=4", "evaluation.base=always", "adapter.dropout=0.3"]
-    undisturbed = _train(tuning("run.name=undisturbed", *options))
+    undisturbed = train(tuning("run.name=undisturbed", *options))
     recipe = tuning("run.name=killed", *options)
     _killed_at(recipe, target, name, call)
-    before = _base_records(pipeline.folder_of(recipe))
+    before = records_of(pipeline.folder_of(recipe), "base")
     assert (not before) is scored_again
 
-    folder = _train(recipe)
+    folder = train(recipe)
 
-    assert differences(_final(folder), _final(undisturbed)) == []
+    assert differences(newest_of(folder), newest_of(undisturbed)) == []
     assert _weights(folder) == _weights(undisturbed)
-    (record,) = _base_records(folder)
+    (record,) = records_of(folder, "base")
     if before:
         assert record == before[0], "it was scored again"
-    assert record["loss"] == _base_records(undisturbed)[0]["loss"]
+    assert record["loss"] == records_of(undisturbed, "base")[0]["loss"]
     pairs, expected = read_side_by_side(folder), read_side_by_side(undisturbed)
     assert [replace(each, seconds=None) for each in pairs] == [
         replace(each, seconds=None) for each in expected
@@ -916,7 +890,7 @@ def test_a_study_scores_its_base_once_for_all_members(tuning: Tuning) -> None:
     folder = study.run_study(recipe, Console(file=StringIO())).parent
 
     for name in ("a", "b"):
-        assert not _base_records(folder / name)
+        assert not records_of(folder / name, "base")
         found = base_to_tuned(read_run(folder / name))
         assert found is not None
         assert [each.name for each in found.scores] == ["held-out loss"]

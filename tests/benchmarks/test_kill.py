@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from json_lines import write_rows
+
 from kill import added, differences, facts
 
 
@@ -14,7 +16,7 @@ def _run(folder: Path, *, loss: float = 1.5, seconds: float = 0.1) -> Path:
         (checkpoint / "model.safetensors").write_bytes(bytes(step))
     step = {"kind": "step", "step": 4, "loss": loss, "step_time_s": seconds}
     rows = [step, {"kind": "checkpoint", "seconds": seconds}]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run / "metrics.jsonl", rows)
     (run / "scores.json").write_text(json.dumps({"test": {"loss": loss, "seconds": seconds}}))
     score = f'<td data-name="Loss">{loss}</td><td data-name="Tokens/s">{seconds}</td>'
     page = f'<section id="time">{seconds}</section><section id="scores">{score}</section>'

@@ -1,10 +1,10 @@
 """What is shown of data is what training learns."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from fixture_types import Refuses
+from json_lines import write_rows
 
 from brimful.base.errors import RequestError
 from brimful.chains.base_model import source_at_hand
@@ -46,7 +46,7 @@ def test_texts_of_tokens_make_up_the_rendered_text(tuning: Make, tmp_path: Path)
     """Characters of several tokens stand at the last of them; special tokens are spelled."""
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": f"{n}: ", "completion": "gr\u00fcn \u65e5\u672c"} for n in range(20)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     view = viewed(tuning(f"data.path={path}", "data.duplicates=report"))
     for number, row in enumerate(view.rows):
         (example,) = row.examples
@@ -59,7 +59,7 @@ def test_rows_that_are_left_out_are_shown_with_the_reason(tuning: Make, tmp_path
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": f"{n} ", "completion": "" if n == 7 else "x"} for n in range(200)]
     rows[9]["completion"] = "long " * 100
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     view = viewed(tuning(f"data.path={path}", "data.bad_rows=drop"))
     assert not view.rows[7].examples
     assert "the answer is empty" in view.rows[7].reason
@@ -70,7 +70,7 @@ def test_rows_that_are_left_out_are_shown_with_the_reason(tuning: Make, tmp_path
 def test_the_first_rows_are_read_unless_all_are_asked_for(tuning: Make, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": f"{n} ", "completion": "x"} for n in range(FIRST_ROWS + 1)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     recipe = tuning(f"data.path={path}")
     assert len(viewed(recipe, whole=False).rows) == FIRST_ROWS
     assert len(viewed(recipe).rows) == FIRST_ROWS + 1

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from finished_runs import train
 from syrupy.assertion import SnapshotAssertion
 from tests.planning.test_writing import PLAN
 
 from brimful.base.rundir import write_json_atomically
-from brimful.chains import pipeline
 from brimful.chains.job import PlannedTraining, job_of, phases_beside_measured
 from brimful.chains.phases import Member, recipes_to_plan
 from brimful.hardware import catalog
@@ -132,7 +130,7 @@ def test_tasks_that_share_answers_count_their_writing_once(
 ) -> None:
     """A plan that is gone leaves what was measured, and nothing is made up."""
     recipe = tiny("training.steps=1")
-    run = pipeline.train(recipe, Console(file=StringIO())).folder
+    run = train(recipe)
     base = tmp_path / "base"
     (base / "evaluations").mkdir(parents=True)
     (base / "recipe.yaml").write_text("name: base\n")

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from finished_runs import records_of
 from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_json
 from brimful.chains import pipeline
 from brimful.chains.launch_scripts import SCRIPTS, script
 from brimful.recipe import Recipe
@@ -76,7 +77,7 @@ def test_the_script_of_torchrun_trains_on_two_ranks(
 
     assert ended.returncode == 0, ended.stderr
     folder = pipeline.folder_of(recipe)
-    steps = [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
+    steps = records_of(folder, "step")
     assert len(steps) == 3
     assert read_json(folder / "plan.json")["devices"] == 2
     assert ended.stdout.count("best model: step 3") == 1

@@ -9,16 +9,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import psutil
 import pytest
+from finished_runs import records_of, train
 from fixture_types import Refuses
-from rich.console import Console
 
 from brimful.base.errors import DeviceError, RequestError
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_json
 from brimful.chains import pipeline
 from brimful.chains.launching import count_of, launch
 from brimful.recipe import Recipe
@@ -91,11 +90,8 @@ def test_a_killed_rank_ends_the_others_and_those_with_a_device_start_again_and_e
     )
     assert read_json(folder / "plan.json")["devices"] == 2
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
-    alone = pipeline.train(tiny(*changes, "run.name=alone"), Console(file=StringIO())).folder
-    steps = [
-        [each["loss"] for each in read_journal(path / "metrics.jsonl") if each["kind"] == "step"]
-        for path in (folder, alone)
-    ]
+    alone = train(tiny(*changes, "run.name=alone"))
+    steps = [[each["loss"] for each in records_of(path, "step")] for path in (folder, alone)]
     assert len(steps[0]) == 40
     assert steps[0] == pytest.approx(steps[1], rel=1e-4)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fixture_types import Refuses
+from json_lines import write_rows
 from rich.console import Console
 from small_models import write_base_model
 
@@ -63,7 +64,7 @@ def root(new_cache: Callable[[], str], tmp_path_factory: pytest.TempPathFactory)
         for color, times in sorted({(color, times) for color, times, _ in rows})
     ]
     for name, found in {"examples": examples, "questions": questions}.items():
-        (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+        write_rows(root / f"{name}.jsonl", found)
     (root / "pair-rounds.yaml").write_text(RECIPE.format(root=root))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIMFUL_CACHE", new_cache())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import newest_of
 from fixture_types import Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
@@ -24,14 +25,9 @@ from brimful.chains.study import VariantsFailed, run_variant
 from brimful.cli import app
 from brimful.recipe import Recipe
 from brimful.runs.files import STATUS_FILE
-from brimful.training.checkpoint import CheckpointStore, differences, load
+from brimful.training.checkpoint import differences
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
-
-
-def _final(folder: Path) -> Any:
-    store = CheckpointStore(folder / "checkpoints", keep=9)
-    return load(store.path_of(store.steps()[-1]))
 
 
 def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_of_them(
@@ -61,7 +57,7 @@ def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_
     assert "| good" in (folder / "study.md").read_text()
     assert [line.split()[0] for line in told[:2]] == ["good", "wild"]
     alone = run_variant(tiny(*options, "run.name=alone"), "good", Console(file=StringIO()))
-    assert differences(_final(folder / "good"), _final(alone)) == []
+    assert differences(newest_of(folder / "good"), newest_of(alone)) == []
 
 
 def test_ctrl_c_ends_all_and_the_same_command_continues(

@@ -8,13 +8,12 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
+from finished_runs import checkpoints_of, newest_of, records_of, train
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base import watchdog
@@ -29,8 +28,7 @@ from brimful.report.page.html import render_report
 from brimful.runs import read_run
 from brimful.training import loop
 from brimful.training.admission import admit, claim
-from brimful.training.checkpoint import CheckpointStore, differences
-from brimful.training.checkpoint import load as load_checkpoint
+from brimful.training.checkpoint import differences
 from brimful.training.world import World
 
 Ranks = Callable[..., list[Any]]
@@ -54,20 +52,11 @@ def recipe(tiny: Tiny) -> Callable[..., Recipe]:
 
 def _train(recipe: Recipe, world: World | None = None) -> str:
     several = {} if world is None else {"world": world}
-    return str(pipeline.train(recipe, Console(file=StringIO()), **several).folder)
-
-
-def _records(folder: str | Path, kind: str) -> list[dict[str, Any]]:
-    return [each for each in read_journal(Path(folder, "metrics.jsonl")) if each["kind"] == kind]
+    return str(train(recipe, **several))
 
 
 def _saved_steps(recipe: Recipe) -> list[int]:
-    return CheckpointStore(pipeline.folder_of(recipe) / "checkpoints", keep=9).steps()
-
-
-def _final(folder: str) -> Any:
-    store = CheckpointStore(Path(folder) / "checkpoints", keep=9)
-    return load_checkpoint(store.path_of(store.steps()[-1]))
+    return checkpoints_of(pipeline.folder_of(recipe)).steps()
 
 
 def _at_update(number: int, rank: int, act: Callable[[], object], world: World) -> None:
@@ -119,7 +108,7 @@ def test_a_slow_rank_is_waited_for_and_changes_nothing(
     (steady, _) = ranks(2, lambda world: _train(recipe("steady"), world))
     (folder, _) = ranks(2, slow)
 
-    assert differences(_final(folder), _final(steady)) == []
+    assert differences(newest_of(folder), newest_of(steady)) == []
     record = read_run(Path(folder)).ranks
     assert record is not None
     assert (record.step, record.slowest.rank) == (4, 1)
@@ -153,7 +142,7 @@ def test_a_number_that_is_none_in_the_gradients_of_one_rank_leaves_the_step_out_
 
     (folder, _) = ranks(2, poisoned)
 
-    steps = _records(folder, "step")
+    steps = records_of(folder, "step")
     assert [each["skipped"] for each in steps] == [0, 1, 1, 1]
     assert all(math.isfinite(each["loss"]) for each in steps)
 
@@ -181,9 +170,9 @@ def test_memory_that_runs_out_where_one_rank_has_a_part_ends_all_and_the_next_st
     (folder, _) = ranks(2, partial(_train, chosen))
 
     alone = _train(recipe("alone"))
-    (record,) = _records(folder, "out_of_memory")
+    (record,) = records_of(folder, "out_of_memory")
     assert (record["step"], record["to"]) == (3, [1, 1, 1])
-    losses = [[each["loss"] for each in _records(run, "step")] for run in (folder, alone)]
+    losses = [[each["loss"] for each in records_of(run, "step")] for run in (folder, alone)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
@@ -209,10 +198,10 @@ def test_an_evaluation_that_does_not_fit_where_one_rank_has_a_part_ends_all_and_
 
     (folder, largest), _ = ranks(2, partial(act, False))
 
-    (record,) = _records(folder, "out_of_memory")
+    (record,) = records_of(folder, "out_of_memory")
     assert (record["phase"], record["step"]) == ("evaluation", 2)
     assert record["from"][0] > record["to"][0] == largest
-    assert len(_records(folder, "evaluation")) == 2
+    assert len(records_of(folder, "evaluation")) == 2
 
 
 def test_a_disk_that_is_full_for_one_rank_ends_all_with_its_message_and_the_checkpoint_before(

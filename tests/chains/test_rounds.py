@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_types import Refuses
+from json_lines import write_rows
 from rich.console import Console
 from small_models import write_base_model
 from syrupy.assertion import SnapshotAssertion
@@ -58,11 +59,6 @@ rft:
   rounds: 2
 """
 CPU = torch.device("cpu")
-
-
-def _write_rows(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @dataclass(frozen=True)
@@ -126,8 +122,8 @@ def chain(
     ]
     file = root / "rounds.yaml"
     asked, shown = (
-        _write_rows(root / "questions.jsonl", list(questions.values())),
-        _write_rows(root / "examples.jsonl", demonstrations),
+        write_rows(root / "questions.jsonl", list(questions.values())),
+        write_rows(root / "examples.jsonl", demonstrations),
     )
     file.write_text(
         RFT.format(
@@ -444,7 +440,7 @@ def test_behind_a_prompt_that_is_text_an_answer_keeps_its_white_space(
     ]
     chain.draw(
         tmp_path / "samples",
-        f"rft.questions.path={_write_rows(tmp_path / 'questions.jsonl', rows)}",
+        f"rft.questions.path={write_rows(tmp_path / 'questions.jsonl', rows)}",
         "rft.temperature=1.5",
     )
     samples = _rows(tmp_path / "samples" / "samples.jsonl")
@@ -493,7 +489,7 @@ def test_damaged_samples_are_chosen_again_from_what_was_drawn(
 def test_where_nothing_is_right_it_stops_with_the_reasons_and_trains_on_nothing(
     chain: Chain, tmp_path: Path
 ) -> None:
-    questions = _write_rows(
+    questions = write_rows(
         tmp_path / "questions.jsonl",
         [{"question": f"Say red {number} times.", "answer": "[0-9]+"} for number in range(4)],
     )
@@ -510,7 +506,7 @@ def test_a_chain_that_keeps_nothing_still_shows_the_base_and_what_was_tuned(
     chain: Chain, tmp_path: Path
 ) -> None:
     """The base is scored before anything is sampled."""
-    questions = _write_rows(
+    questions = write_rows(
         tmp_path / "questions.jsonl",
         [{"question": f"Say red {number} times.", "answer": "[0-9]+"} for number in range(4)],
     )
@@ -565,13 +561,13 @@ def test_questions_that_do_not_fit_are_left_out_and_none_that_fits_is_an_error(
     short = [{"question": "Say red 2 times.", "answer": "[a-z ]+"}]
     facts = chain.draw(
         tmp_path / "some",
-        f"rft.questions.path={_write_rows(tmp_path / 'some.jsonl', long + short)}",
+        f"rft.questions.path={write_rows(tmp_path / 'some.jsonl', long + short)}",
     )
     assert facts["statistics"]["questions"] == 1
     assert " ".join(facts["notes"]) == snapshot
     with refuses(RequestError, names=["128", "24"]):
         chain.draw(
-            tmp_path / "none", f"rft.questions.path={_write_rows(tmp_path / 'none.jsonl', long)}"
+            tmp_path / "none", f"rft.questions.path={write_rows(tmp_path / 'none.jsonl', long)}"
         )
 
 
@@ -605,7 +601,7 @@ def test_a_teacher_with_another_tokenizer_writes_for_the_student(
     """Samples reach the student as text. An untaught teacher is right only by luck, so the pattern
     takes anything.
     """
-    questions = _write_rows(
+    questions = write_rows(
         tmp_path / "questions.jsonl",
         [{"question": f"Say red {number} times.", "answer": "(?s).+"} for number in range(6)],
     )

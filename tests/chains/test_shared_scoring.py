@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from finished_runs import train
 from rich.console import Console
 
 from brimful.base.errors import RequestError
-from brimful.chains import pipeline
 from brimful.chains.ranks import device_to_share
 from brimful.chains.scoring import evaluate
 from brimful.chains.task_scores import EvaluationRequest
@@ -23,10 +23,6 @@ from brimful.training.world import ALONE, World
 
 Ranks = Callable[..., list[Any]]
 TIMES = {"seconds", "tokens_per_second", "verification_seconds", "texts_per_second"}
-
-
-def _train(recipe: Recipe) -> Path:
-    return pipeline.train(recipe, Console(file=StringIO())).folder
 
 
 def _evaluate(folder: Path, request: EvaluationRequest, world: World = ALONE) -> list[str]:
@@ -64,11 +60,11 @@ def test_three_ranks_give_the_scores_of_one_process(
     masked = ("method=mlm", "model.architecture=modernbert")
     recipe = {"documents": tiny, "masked": partial(tiny, *masked), "examples": tuning}[kind](*STEPS)
 
-    _assert_same_scores(_train(recipe), ranks)
+    _assert_same_scores(train(recipe), ranks)
 
 
 def test_three_ranks_score_labels_as_one_process(labels_recipe_file: Path, ranks: Ranks) -> None:
-    _assert_same_scores(_train(load(str(labels_recipe_file), STEPS)), ranks)
+    _assert_same_scores(train(load(str(labels_recipe_file), STEPS)), ranks)
 
 
 def _assert_same_scores(folder: Path, ranks: Ranks) -> None:
@@ -85,7 +81,7 @@ def _assert_same_scores(folder: Path, ranks: Ranks) -> None:
 def test_three_ranks_write_the_answers_of_one_process_and_one_of_them_judges(
     tuning: Callable[..., Recipe], ranks: Ranks
 ) -> None:
-    folder = _train(tuning("training.steps=2"))
+    folder = train(tuning("training.steps=2"))
     asked = EvaluationRequest(("bleu",), samples=2, temperature=0.9)
     _evaluate(folder, asked)
     alone = _scores(folder)
@@ -99,7 +95,7 @@ def test_three_ranks_write_the_answers_of_one_process_and_one_of_them_judges(
 def test_three_ranks_predict_what_one_process_does_and_one_of_them_writes(
     labels_recipe_file: Path, tmp_path: Path, ranks: Ranks
 ) -> None:
-    folder = _train(load(str(labels_recipe_file), ["training.steps=2"]))
+    folder = train(load(str(labels_recipe_file), ["training.steps=2"]))
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(f'{{"text": "{"red blue " * (n % 9)}{n}"}}\n' for n in range(60)))
 
@@ -119,7 +115,7 @@ def test_three_ranks_predict_what_one_process_does_and_one_of_them_writes(
 
 
 def test_standard_input_is_refused_for_several(labels_recipe_file: Path, ranks: Ranks) -> None:
-    folder = _train(load(str(labels_recipe_file), ["training.steps=1"]))
+    folder = train(load(str(labels_recipe_file), ["training.steps=1"]))
 
     def act(world: World) -> str:
         with pytest.raises(RequestError, match="standard input can be read once"):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from finished_runs import train
 from fixture_types import Refuses
 from rich.console import Console
 
 from brimful.base.errors import DataError
-from brimful.chains import pipeline
 from brimful.chains.text_score import score_text
 from brimful.generation.load import load_run
 from brimful.recipe import Recipe
@@ -23,7 +23,7 @@ def test_a_text_is_scored_as_the_model_says(
     tiny: Callable[..., Recipe], tmp_path: Path, refuses: Refuses
 ) -> None:
     """Beside the model itself, asked once for all of it; and what cannot be scored."""
-    folder = pipeline.train(tiny("training.steps=2"), Console(file=StringIO())).folder
+    folder = train(tiny("training.steps=2"))
     file = tmp_path / "mine.txt"
     file.write_text(TEXT)
 

@@ -18,12 +18,13 @@ from typing import Annotated, Any, get_args, get_origin
 import pytest
 import typer
 from command_line import Brimful, Said
+from finished_runs import records_of
 from syrupy.assertion import SnapshotAssertion
 
 from brimful import cli
 from brimful.base.env import cache_folder
 from brimful.base.errors import BrimfulError, Interrupted
-from brimful.base.rundir import Lease, read_journal, read_json, write_json_atomically
+from brimful.base.rundir import Lease, read_json, write_json_atomically
 from brimful.hardware.calibration import Calibration, current_versions
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
@@ -614,11 +615,7 @@ def test_a_change_of_the_training_is_applied_only_where_it_is_declared(
 
     assert longer.code == 0
     assert "changed since the last session: training.steps: 100 -> 102" in longer.out
-    assert [
-        record["step"]
-        for record in read_journal(rhyme / "metrics.jsonl")
-        if record["kind"] == "step"
-    ][-1] == 102
+    assert [record["step"] for record in records_of(rhyme, "step")][-1] == 102
 
 
 def test_generating_continues_the_prompt_and_the_same_seed_gives_the_same_text(

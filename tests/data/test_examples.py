@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Refuses
+from json_lines import write_rows
 from syrupy.assertion import SnapshotAssertion
 from transformers import PreTrainedTokenizerFast
 
@@ -23,8 +24,7 @@ Make = Callable[..., Recipe]
 
 
 def rows(path: Path, *values: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in values))
-    return path
+    return write_rows(path, values)
 
 
 @pytest.fixture

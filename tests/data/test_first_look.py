@@ -1,6 +1,5 @@
 """What is wrong with data is found by their first rows."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 from fixture_types import Refuses
+from json_lines import write_rows
 
 from brimful.base.errors import DataError
 from brimful.data import first_look as module
@@ -45,8 +45,7 @@ def made() -> Make:
 
 
 def rows(path: Path, *values: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in values))
-    return path
+    return write_rows(path, values)
 
 
 CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from json_lines import write_rows
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
@@ -65,8 +66,7 @@ def read(
 
 
 def jsonl(path: Path, *rows: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_rows(path, rows)
 
 
 def some(count: int, start: int = 0) -> list[dict[str, Any]]:

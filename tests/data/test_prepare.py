@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Refuses
+from json_lines import write_rows
 from syrupy.assertion import SnapshotAssertion
 from tokenizers import processors
 from trained_tokenizers import train_tokenizer
@@ -299,7 +300,7 @@ def test_a_document_that_spells_end_of_text_stays_one_document(
     """The special id stands only where documents end, and that is told, as are other columns."""
     texts = [f"model {number} writes <|endoftext|> and the story goes on\n" for number in range(40)]
     rows = [{"text": text, "url": "x", "none": None} for text in texts]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "a.jsonl", rows)
     prepared = prepare(
         recipe({"path": tmp_path / "a.jsonl", "validation": 0.3}, {"vocabulary": 280}),
         tmp_path / "cache",

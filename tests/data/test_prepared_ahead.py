@@ -2,7 +2,6 @@
 process cannot do is done here.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_lines import write_rows
 
 from brimful.base.errors import DataError
 from brimful.data import prepared_ahead
@@ -44,7 +44,7 @@ def wanted(tmp_path: Path, recipe: Make) -> Recipe:
         for number in range(60)
     ]
     path = tmp_path / "stories.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return recipe({"path": path, "validation": 0.2})
 
 
@@ -106,7 +106,7 @@ def test_bad_data_are_refused_here_as_without_it(
 ) -> None:
     rows = [*({"text": f"the cat {number}"} for number in range(50)), {"words": "the cat"}]
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     bad = recipe({"path": path})
 
     with pytest.raises(DataError) as alone:

@@ -2,7 +2,6 @@
 and the probabilities lose what that did to them.
 """
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Refuses
+from json_lines import write_rows
 from tests.data.test_labelled import read
 
 from brimful.base.errors import DataError
@@ -25,8 +25,7 @@ def rows(*, sure: bool = True) -> list[dict[str, Any]]:
 
 
 def texts_at(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_rows(path, rows)
 
 
 def test_the_least_sure_texts_of_the_frequent_label_are_left_out_of_training_alone(

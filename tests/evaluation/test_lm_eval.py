@@ -3,12 +3,12 @@
 import functools
 import importlib
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fixture_types import Refuses
+from json_lines import write_rows
 
 from brimful.base.errors import RequestError
 from brimful.evaluation.lm_eval import evaluate_with_lm_eval
@@ -55,7 +55,7 @@ def test_a_task_of_the_harness_runs_on_the_model_in_memory(
         {"q": f"{number} + 1 =", "choices": [f" {number + 1}", f" {number + 2}"], "gold": 0}
         for number in range(12)
     ]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "data.jsonl", rows)
     (tmp_path / "add.yaml").write_text(TASK.replace("DATA", str(tmp_path / "data.jsonl")))
     [told] = evaluate_with_lm_eval(subjects.of(is_tuned=False), ["add_one"], max_examples=8)
     assert (told["task"], told["n"], told["prompt"]) == (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from fixture_types import MakeRun, Refuses
+from json_lines import write_rows
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -100,7 +101,7 @@ def test_an_unfinished_run_says_how_far_it_is_and_how_to_go_on(
         {"kind": "start", "step": 0, "total_steps": 500},
         {"kind": "step", "step": 120, "loss": 3.0},
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_rows(folder / "metrics.jsonl", records)
     with refuses(RunFolderError, names=["120 of 500", "brimful train"]):
         load_run(folder, CPU, torch.float32)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from json_lines import write_rows
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware import monitor
@@ -184,9 +185,7 @@ def test_thinning_keeps_peaks_means_energy_and_throttling(tmp_path: Path) -> Non
     after, resolution_s = thinned(before, 400)
 
     def seen(told: list[dict[str, Any]]) -> list[Any]:
-        (tmp_path / "monitor.jsonl").write_text(
-            "".join(json.dumps(record) + "\n" for record in told)
-        )
+        write_rows(tmp_path / "monitor.jsonl", told)
         found = read_monitor(tmp_path)
         throttled = (found.throttled() or {})["power cap"]
         return [
@@ -207,11 +206,7 @@ def test_the_file_stays_small_and_the_interval_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor, "MOST_SAMPLES", 40)
-    (tmp_path / "monitor.jsonl").write_text(
-        "".join(
-            json.dumps(record) + "\n" for record in [{"kind": "monitor", "time": 1.0}, *a_day(60)]
-        )
-    )
+    write_rows(tmp_path / "monitor.jsonl", [{"kind": "monitor", "time": 1.0}, *a_day(60)])
     log = monitor._SampleFile(tmp_path / "monitor.jsonl")
     log.keep_small()
     log.append({"kind": "sample", "time": 999.0, "covers_s": 6.0})

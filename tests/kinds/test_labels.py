@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from finished_runs import newest_of, records_of
 from fixture_types import Refuses
 from rich.console import Console
 from transformers import AutoTokenizer
 
 from brimful.base.errors import BrimfulError, DataError, RequestError, RunFolderError
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_json
 from brimful.chains import finished, pipeline, scoring
 from brimful.chains.task_scores import EvaluationRequest
 from brimful.classification.classifier import load_classifier
@@ -27,8 +28,6 @@ from brimful.generation.load import load_run
 from brimful.kinds.labels import LabelledRunData
 from brimful.recipe import Recipe, load
 from brimful.training import session
-from brimful.training.checkpoint import CheckpointStore
-from brimful.training.checkpoint import load as load_checkpoint
 
 Texts = Callable[..., list[tuple[str, str]]]
 """`texts(count, seed=0)`: pairs of a text and its label."""
@@ -54,11 +53,6 @@ def _scored(recipe: Recipe) -> dict[str, Any]:
 def _told(console: Console) -> str:
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
-
-
-def _final(folder: Path) -> Any:
-    store = CheckpointStore(folder / "checkpoints", keep=2)
-    return load_checkpoint(store.path_of(store.steps()[-1]))
 
 
 @pytest.mark.parametrize("encoder", ["bert", "llama"], indirect=True)
@@ -90,11 +84,7 @@ def test_a_classifier_learns_is_calibrated_and_scored_beside_the_floor(
     assert record["temperature"] == scores["test"]["temperature"]
     assert "weights: ham 0.6" in _told(console)
     assert "calibrated on 4" in _told(console)
-    evaluations = [
-        each
-        for each in read_journal(report.parent / "metrics.jsonl")
-        if each["kind"] == "evaluation"
-    ]
+    evaluations = records_of(report.parent, "evaluation")
     assert all(each["objective"] == -each["best_f1"] <= -each["f1"] for each in evaluations)
 
 
@@ -159,7 +149,7 @@ def test_killed_in_the_middle_it_ends_bit_for_bit_where_it_would_have(
     continued = pipeline.train(classified(), _console()).folder
 
     assert 20 in saved
-    one, other = _final(undisturbed), _final(continued)
+    one, other = newest_of(undisturbed), newest_of(continued)
     assert all(
         torch.equal(tensor, other.tensors["model"][name])
         for name, tensor in one.tensors["model"].items()

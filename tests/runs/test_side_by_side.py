@@ -1,7 +1,8 @@
 """Answers of a tuned model beside those of its base are read leniently."""
 
-import json
 from pathlib import Path
+
+from json_lines import write_rows
 
 from brimful.runs.files import SIDE_BY_SIDE_FILE
 from brimful.runs.side_by_side import AnswerPair, read_side_by_side
@@ -9,7 +10,7 @@ from brimful.runs.side_by_side import AnswerPair, read_side_by_side
 
 def test_pairs_come_back_and_what_is_missing_is_empty(tmp_path: Path) -> None:
     rows = [{"prompt": "Say red.", "base": "no", "tuned": "red", "seconds": 0.5}, {"tuned": None}]
-    (tmp_path / SIDE_BY_SIDE_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / SIDE_BY_SIDE_FILE, rows)
 
     assert read_side_by_side(tmp_path) == (
         AnswerPair(prompt="Say red.", base="no", tuned="red", seconds=0.5),

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import checkpoints_of, newest_of, records_of, train
 from rich.console import Console
 
 from brimful.base.errors import SessionOver
-from brimful.base.rundir import read_journal
 from brimful.chains import pipeline, training_session
 from brimful.chains.phases import folder_of
 from brimful.recipe import Recipe
 from brimful.training import session
-from brimful.training.checkpoint import CheckpointStore, Snapshot, differences, load
+from brimful.training.checkpoint import differences
 from brimful.training.deadline import RESERVE_S, Deadline
 
 
@@ -86,10 +86,6 @@ class Ends(Clock):
         monkeypatch.setattr(session.Meter, "note_step", note_step)
 
 
-def _train(recipe: Recipe) -> Path:
-    return pipeline.train(recipe, Console(file=StringIO())).folder
-
-
 def _cut(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, minutes: float, copy_s: float = 0.0
 ) -> SessionOver:
@@ -105,13 +101,13 @@ def _cut(
         )
         patch.setattr(training_session.Mirroring, "seconds_to_durable", lambda mirroring: copy_s)
         with pytest.raises(SessionOver) as caught:
-            _train(recipe)
+            train(recipe)
     assert deadline.left_s > 0
     return caught.value
 
 
 def _steps(folder: Path) -> list[int]:
-    return CheckpointStore(folder / "checkpoints", keep=2).steps()
+    return checkpoints_of(folder).steps()
 
 
 def test_training_stops_before_the_end_with_a_checkpoint_and_the_next_session_ends_bit_for_bit(
@@ -124,13 +120,8 @@ def test_training_stops_before_the_end_with_a_checkpoint_and_the_next_session_en
     folder = folder_of(tiny())
     stopped_at = _steps(folder)[-1]
     assert 0 < stopped_at < 5
-    undisturbed = _train(tiny("run.name=undisturbed"))
-    assert differences(_last(_train(tiny())), _last(undisturbed)) == []
-
-
-def _last(folder: Path) -> Snapshot:
-    store = CheckpointStore(folder / "checkpoints", keep=2)
-    return load(store.path_of(store.steps()[-1]))
+    undisturbed = train(tiny("run.name=undisturbed"))
+    assert differences(newest_of(train(tiny())), newest_of(undisturbed)) == []
 
 
 def test_a_slow_mirror_makes_it_stop_earlier(
@@ -152,19 +143,11 @@ def test_an_evaluation_that_would_end_too_late_is_left_to_the_next_session(
         _cut(tiny(), monkeypatch, minutes=14)
     folder = folder_of(tiny())
     assert _steps(folder)[-1] == 6  # where evaluation.every=6 has one due
-    assert not [
-        record
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "evaluation"
-    ]
+    assert not records_of(folder, "evaluation")
 
-    _train(tiny())
+    train(tiny())
 
-    assert [
-        record["step"]
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "evaluation"
-    ] == [6, 12]
+    assert [record["step"] for record in records_of(folder, "evaluation")] == [6, 12]
 
 
 def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(
@@ -182,11 +165,9 @@ def test_how_a_session_ended_stays_in_the_journal_where_nothing_was_trained_afte
     tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _cut(tiny(), monkeypatch, minutes=5)
-    folder = _train(tiny())
+    folder = train(tiny())
     kinds = [
-        (record["kind"], record.get("reason"))
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] in ("start", "end")
+        (record["kind"], record.get("reason")) for record in records_of(folder, "start", "end")
     ]
 
     assert kinds == [("start", None), ("end", "stopped"), ("start", None), ("end", "finished")]

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from finished_runs import records_of
 from fixture_types import Refuses
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from brimful.base.errors import PlanError, TrainingStopped
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_json
 from brimful.chains.pipeline import train
 from brimful.data.batches import MicroBatch
 from brimful.kinds import run_data
@@ -86,11 +87,7 @@ def test_a_run_says_at_its_first_step_which_weights_get_no_gradient(
     monkeypatch.setattr(run_data, "build", with_an_unused_layer)
     train(tiny("training.steps=2"), QUIET)
 
-    events = [
-        each["message"]
-        for each in read_journal(tmp_path / "runs" / "tiny" / "metrics.jsonl")
-        if each["kind"] == "event"
-    ]
+    events = [each["message"] for each in records_of(tmp_path / "runs" / "tiny", "event")]
     assert [each for each in events if "B330" in each and each.endswith(": unused.weight")]
 
 
@@ -135,11 +132,7 @@ def test_activations_beyond_fp16_stop_at_the_first_step_and_the_advice_works(
     recipe = tuning("plan.precision=fp16", f"data.loss_on={'all' if scored else 'completion'}")
     with refuses(TrainingStopped, names=["plan.precision=fp32 --fresh", "range of fp16"]):
         train(recipe, QUIET)
-    steps = [
-        each
-        for each in read_journal(tmp_path / "runs" / "tuned" / "metrics.jsonl")
-        if each["kind"] == "step"
-    ]
+    steps = records_of(tmp_path / "runs" / "tuned", "step")
     assert steps == []
 
     train(tuning("plan.precision=fp32"), QUIET, fresh=True)

@@ -3,16 +3,13 @@ one.
 """
 
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
+from finished_runs import records_of, train
 
-from brimful.base.rundir import read_journal
-from brimful.chains import pipeline
 from brimful.classification.classifier import load_classifier
 from brimful.recipe import Recipe, load
 from brimful.training import session
@@ -25,11 +22,7 @@ pytestmark = [
 
 
 def _losses(folder: Path) -> list[float]:
-    return [
-        record["loss"]
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "step"
-    ]
+    return [record["loss"] for record in records_of(folder, "step")]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -47,10 +40,8 @@ def test_training_on_a_gpu_follows_the_cpu(
         f"method={method}",
         "run.name=gpu",
     )
-    gpu = _losses(pipeline.train(on_gpu, Console(file=StringIO())).folder)
-    cpu = _losses(
-        pipeline.train(tiny(f"method={method}", "run.name=cpu"), Console(file=StringIO())).folder
-    )
+    gpu = _losses(train(on_gpu))
+    cpu = _losses(train(tiny(f"method={method}", "run.name=cpu")))
     assert gpu == pytest.approx(cpu, rel=1e-3 if precision == "fp32" else 3e-2)
     assert gpu[-1] < gpu[0]
 
@@ -62,7 +53,7 @@ def test_a_classifier_learns_on_a_gpu_and_predicts_alike_everywhere(
     if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         pytest.skip("no native bf16")
     recipe = load(str(labels_recipe_file), ["plan.device=cuda", f"plan.precision={precision}"])
-    folder = pipeline.train(recipe, Console(file=StringIO())).folder
+    folder = train(recipe)
 
     gpu, cpu = (
         load_classifier(folder, torch.device(device)).logits(
@@ -86,11 +77,7 @@ def test_a_device_that_really_refuses_memory_is_survived(
         "batch.sequences=64",
         "sequence_length=256",
     )
-    free = _losses(
-        pipeline.train(
-            tiny(*options, "training.steps=3", "run.name=free"), Console(file=StringIO())
-        ).folder
-    )
+    free = _losses(train(tiny(*options, "training.steps=3", "run.name=free")))
     real = session.find_method
 
     def find_method(name: str) -> Method:
@@ -104,14 +91,8 @@ def test_a_device_that_really_refuses_memory_is_survived(
 
     monkeypatch.setattr(session, "find_method", find_method)
     try:
-        folder = pipeline.train(
-            tiny(*options, "training.steps=3", "run.name=limited"), Console(file=StringIO())
-        ).folder
+        folder = train(tiny(*options, "training.steps=3", "run.name=limited"))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert _losses(folder) == pytest.approx(free, rel=1e-4)
-    assert next(
-        record["from"]
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "out_of_memory"
-    ) == [64]
+    assert next(record["from"] for record in records_of(folder, "out_of_memory")) == [64]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from finished_runs import checkpoints_of, newest_of, records_of, train
 from fixture_types import Refuses
 from killed import in_a_child, kill_at
 from rich.console import Console
@@ -48,22 +49,9 @@ TIMING = {
 }
 
 
-def _train(recipe: Recipe, **options: Any) -> Path:
-    return pipeline.train(recipe, Console(file=StringIO()), **options).folder
-
-
-def _final(folder: Path) -> Any:
-    store = CheckpointStore(folder / "checkpoints", keep=2)
-    return load(store.path_of(store.steps()[-1]))
-
-
 def _measurements(folder: Path) -> list[dict[str, Any]]:
     """Step and evaluation records without what a clock measured."""
-    records = (
-        record
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] in ("step", "evaluation")
-    )
+    records = records_of(folder, "step", "evaluation")
     return [
         {key: value for key, value in record.items() if key not in TIMING} for record in records
     ]
@@ -80,7 +68,7 @@ def test_killed_at_any_point_weights_optimizer_and_metrics_end_bit_for_bit_like_
     tiny: Tiny,
 ) -> None:
     options = ("checkpoint.every=2", "model.architecture=gpt2", "model.dropout=0.1")
-    undisturbed = _train(tiny("run.name=undisturbed", *options))
+    undisturbed = train(tiny("run.name=undisturbed", *options))
     for number, (target, name, call) in enumerate(KILL_POINTS.values()):
         recipe = tiny(f"run.name=killed{number}", *options)
 
@@ -88,11 +76,11 @@ def test_killed_at_any_point_weights_optimizer_and_metrics_end_bit_for_bit_like_
             target: object = target, name: str = name, call: int = call, recipe: Recipe = recipe
         ) -> None:
             kill_at(target, name, call)
-            _train(recipe)
+            train(recipe)
 
         assert in_a_child(act) == signal.SIGKILL
-        folder = _train(recipe)
-        assert differences(_final(folder), _final(undisturbed)) == []
+        folder = train(recipe)
+        assert differences(newest_of(folder), newest_of(undisturbed)) == []
         assert _measurements(folder) == _measurements(undisturbed)
         assert (folder / "model" / "model.safetensors").read_bytes() == (
             undisturbed / "model" / "model.safetensors"
@@ -115,7 +103,7 @@ def _interrupt_at(
     with monkeypatch.context() as patch:
         patch.setattr(loop, "guarded_update", act)
         with pytest.raises(Interrupted) as caught:
-            _train(recipe)
+            train(recipe)
     return caught.value
 
 
@@ -130,9 +118,9 @@ def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(
     error = _interrupt_at(tiny(), monkeypatch, number, step=3)
     assert error.exit_code == exit_code
     assert str(error) == snapshot
-    folder = _train(tiny())
-    undisturbed = _train(tiny("run.name=undisturbed"))
-    assert differences(_final(folder), _final(undisturbed)) == []
+    folder = train(tiny())
+    undisturbed = train(tiny("run.name=undisturbed"))
+    assert differences(newest_of(folder), newest_of(undisturbed)) == []
     assert _measurements(folder) == _measurements(undisturbed)
 
 
@@ -143,38 +131,38 @@ def test_a_killed_run_goes_on_in_the_loggers_that_the_recipe_names(
 
     def act() -> None:
         kill_at(loop, "guarded_update", 6)
-        _train(recipe)
+        train(recipe)
 
     assert in_a_child(act) == signal.SIGKILL
-    folder = _train(recipe)
+    folder = train(recipe)
     logged = EventAccumulator(str(folder / "tensorboard"))
     logged.Reload()
     assert [event.step for event in logged.Scalars("train/loss")] == list(range(1, 13))
-    silent = _train(tiny("run.name=silent", "run.loggers=[]", "training.steps=2"))
+    silent = train(tiny("run.name=silent", "run.loggers=[]", "training.steps=2"))
     assert not (silent / "tensorboard").exists()
 
 
 def test_a_finished_run_is_not_trained_again_and_fresh_does_not_replace_it(
     tiny: Tiny, refuses: Refuses
 ) -> None:
-    folder = _train(tiny())
+    folder = train(tiny())
     before = (folder / "metrics.jsonl").read_bytes()
     assert pipeline.train(tiny(), Console(file=StringIO())) == pipeline.Run(
         folder, trained_now=False
     )
     assert (folder / "metrics.jsonl").read_bytes() == before
     with refuses(RunFolderError, names=["--fresh", "run.name=tiny-2"]):
-        _train(tiny(), fresh=True)
+        train(tiny(), fresh=True)
 
 
 def test_fresh_moves_unfinished_work_aside_and_starts_over(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
-    folder = _train(tiny(), fresh=True)
+    folder = train(tiny(), fresh=True)
     aside = list(folder.parent.glob("tiny.replaced-*"))
     assert len(aside) == 1
-    assert CheckpointStore(aside[0] / "checkpoints", keep=2).steps() == [3]
+    assert checkpoints_of(aside[0]).steps() == [3]
     assert [record["step"] for record in _measurements(folder) if "best" not in record] == list(
         range(1, 13)
     )
@@ -189,21 +177,17 @@ def test_a_changed_learning_rate_is_refused_with_the_difference_and_applied_when
         RunFolderError,
         names=["optimizer.learning_rate: 0.01 -> 0.02", "--accept-change optimizer.learning_rate"],
     ):
-        _train(changed)
-    folder = _train(changed, accept=["optimizer.learning_rate"])
-    rates = [
-        record["learning_rate"]
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "step"
-    ]
+        train(changed)
+    folder = train(changed, accept=["optimizer.learning_rate"])
+    rates = [record["learning_rate"] for record in records_of(folder, "step")]
     assert rates[2] == pytest.approx(0.01)
     assert rates[3] == pytest.approx(0.02)
 
 
 def test_a_finished_run_goes_on_when_a_longer_training_is_declared(tiny: Tiny) -> None:
-    _train(tiny())
-    folder = _train(tiny("training.steps=16"), accept=["training.steps"])
-    assert _final(folder).step == 16
+    train(tiny())
+    folder = train(tiny("training.steps=16"), accept=["training.steps"])
+    assert newest_of(folder).step == 16
 
 
 def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(
@@ -215,10 +199,10 @@ def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(
         "model.width": 64,
         "sequence_length": 16,
     }
-    _train(tiny())
+    train(tiny())
     for key, value in changes.items():
         with refuses(RunFolderError, names=[key]):
-            _train(tiny(f"{key}={value}"), accept=[key])
+            train(tiny(f"{key}={value}"), accept=[key])
 
 
 def test_changed_data_is_refused_on_resume(
@@ -229,7 +213,7 @@ def test_changed_data_is_refused_on_resume(
     folder = Path(os.environ["BRIMFUL_RUNS"]) / "tiny"
     facts = (folder / "data.json").read_bytes()
     with pytest.raises(RunFolderError, match=r"the data of .* changed since it was trained on"):
-        _train(tiny())
+        train(tiny())
     assert (folder / "data.json").read_bytes() == facts
 
 
@@ -241,7 +225,7 @@ def test_a_checkpoint_of_other_data_is_refused_even_when_the_run_folder_does_not
     (Path(os.environ["BRIMFUL_RUNS"]) / "tiny" / "data.json").unlink()
     monkeypatch.setattr(pipeline, "mend", lambda _folder: [])  # which would bring data.json back
     with pytest.raises(CheckpointError, match="was trained on another data"):
-        _train(tiny())
+        train(tiny())
 
 
 def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same(
@@ -253,19 +237,15 @@ def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same
     assert store.steps() == [4, 5]
     weights = store.path_of(5) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x55")
-    folder = _train(recipe)
-    messages = [
-        record["message"]
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "event"
-    ]
+    folder = train(recipe)
+    messages = [record["message"] for record in records_of(folder, "event")]
     assert any(
         "quarantine (step 5: model.safetensors is damaged" in message for message in messages
     )
     assert messages == snapshot
     assert (
         differences(
-            _final(folder), _final(_train(tiny("checkpoint.every=2", "run.name=undisturbed")))
+            newest_of(folder), newest_of(train(tiny("checkpoint.every=2", "run.name=undisturbed")))
         )
         == []
     )
@@ -274,7 +254,7 @@ def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same
 def test_what_was_trained_loads_with_transformers_auto_classes_and_scores_the_same(
     tiny: Tiny,
 ) -> None:
-    folder = _train(tiny())
+    folder = train(tiny())
     model, tokenizer = (
         AutoModelForCausalLM.from_pretrained(folder / "model"),
         AutoTokenizer.from_pretrained(folder / "model"),
@@ -282,7 +262,7 @@ def test_what_was_trained_loads_with_transformers_auto_classes_and_scores_the_sa
     ids = torch.tensor([tokenizer.encode("# story 1\nthe cat sees", add_special_tokens=False)])
     assert tokenizer.decode(ids[0]) == "# story 1\nthe cat sees"
     best = (
-        _final(folder)
+        newest_of(folder)
         if json.loads((folder / "run.json").read_text())["status"] == "finished"
         else None
     )
@@ -299,8 +279,8 @@ def test_the_model_exported_is_the_one_with_the_best_validation_loss(
 ) -> None:
     losses = iter([2.0, 3.0])
     monkeypatch.setattr(documents, "score_split", lambda *_, **__: _Score(next(losses)))
-    folder = _train(tiny())
-    best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
+    folder = train(tiny())
+    best = load(checkpoints_of(folder).path_of(6))
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
     assert torch.equal(
         model.get_input_embeddings().weight.detach(),
@@ -315,7 +295,7 @@ def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(
     monkeypatch.setattr(documents, "score_split", lambda *_, **__: _Score(next(losses)))
     recipe = tiny("training.steps=30", "evaluation.patience=1")
 
-    folder = _train(recipe)
+    folder = train(recipe)
 
     records = list(read_journal(folder / "metrics.jsonl"))
     assert [record["step"] for record in records if record["kind"] == "evaluation"] == [6, 12]
@@ -325,13 +305,13 @@ def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(
         if record["kind"] == "event"
     )
     assert read_json(folder / "run.json")["status"] == "finished"
-    best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
+    best = load(checkpoints_of(folder).path_of(6))
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
     assert torch.equal(
         model.get_input_embeddings().weight.detach(),
         best.tensors["model"]["model.embed_tokens.weight"],
     )
-    assert _train(recipe) == folder
+    assert train(recipe) == folder
 
 
 class _Score:
@@ -344,8 +324,8 @@ class _Score:
 
 
 def test_recomputing_activations_changes_nothing_but_memory_and_time(tiny: Tiny) -> None:
-    plain, recomputed = _train(tiny()), _train(tiny("plan.recompute=true", "run.name=recomputed"))
-    assert differences(_final(plain), _final(recomputed)) == []
+    plain, recomputed = train(tiny()), train(tiny("plan.recompute=true", "run.name=recomputed"))
+    assert differences(newest_of(plain), newest_of(recomputed)) == []
 
 
 def test_recomputation_really_runs_each_block_twice(
@@ -360,9 +340,9 @@ def test_recomputation_really_runs_each_block_twice(
         return real(*args, **kwargs)
 
     monkeypatch.setattr(torch.nn.functional, "silu", silu)
-    _train(tiny("training.steps=1"))
+    train(tiny("training.steps=1"))
     once, calls = calls, 0
-    _train(tiny("training.steps=1", "plan.recompute=true", "run.name=recomputed"))
+    train(tiny("training.steps=1", "plan.recompute=true", "run.name=recomputed"))
     assert once > 0
     assert calls == 2 * once
 
@@ -381,8 +361,8 @@ def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(
             ),
         )
         with pytest.raises(CheckpointError, match="the checkpoint of step 3 is intact"):
-            _train(tiny("checkpoint.every=2"))
-    assert _final(_train(tiny("checkpoint.every=2"))).step == 12
+            train(tiny("checkpoint.every=2"))
+    assert newest_of(train(tiny("checkpoint.every=2"))).step == 12
 
 
 def test_a_disk_without_room_for_the_first_checkpoint_is_told_before_the_first_step(
@@ -394,9 +374,9 @@ def test_a_disk_without_room_for_the_first_checkpoint_is_told_before_the_first_s
         patch.setattr(shutil, "disk_usage", lambda path: full)
         patch.setattr(loop, "guarded_update", lambda *_: pytest.fail("a step was made"))
         with pytest.raises(CheckpointError, match="first checkpoint would not fit") as error:
-            _train(tiny())
+            train(tiny())
     assert error.value.exit_code == 2
-    assert _final(_train(tiny())).step == 12
+    assert newest_of(train(tiny())).step == 12
 
 
 def test_a_second_writer_is_refused_and_told_who_holds_the_run(
@@ -407,12 +387,12 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_run(
     def act(*args: Any, **kwargs: Any) -> Any:
         if not refused:
             with refuses(BrimfulError, names=[str(os.getpid())]) as caught:
-                _train(tiny())
+                train(tiny())
             refused.append(caught.value)
         return real(*args, **kwargs)
 
     monkeypatch.setattr(loop, "guarded_update", act)
-    _train(tiny())
+    train(tiny())
     assert refused
 
 
@@ -437,26 +417,18 @@ def _small_device(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
     return sizes
 
 
-def _out_of_memory(folder: Path) -> list[dict[str, Any]]:
-    return [
-        record
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "out_of_memory"
-    ]
-
-
 def test_a_run_that_runs_out_of_memory_ends_where_another_does_and_keeps_its_plan(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = _train(tiny("run.name=undisturbed"))
+    undisturbed = train(tiny("run.name=undisturbed"))
     sizes = _small_device(monkeypatch, holds=3)
-    folder = _train(tiny())
+    folder = train(tiny())
     assert sizes == [8, 8, 8, 4, *[2] * 40]
     ours, others = (
         [record["loss"] for record in _measurements(run)] for run in (folder, undisturbed)
     )
     assert ours == pytest.approx(others, rel=1e-5)
-    assert [(record["from"], record["to"]) for record in _out_of_memory(folder)] == [
+    assert [(record["from"], record["to"]) for record in records_of(folder, "out_of_memory")] == [
         ([8], [4, 4]),
         ([4, 4], [2, 2, 2, 2]),
     ]
@@ -477,11 +449,13 @@ def test_a_continued_run_remembers_what_fits_and_tells_it_once(
         else:
             patch.setattr(loop, "guarded_update", _works_until(4, loop.guarded_update))
             with pytest.raises(ZeroDivisionError):
-                _train(tiny("checkpoint.every=2"))
+                train(tiny("checkpoint.every=2"))
     sizes = _small_device(monkeypatch, holds=8)
-    folder = _train(tiny("checkpoint.every=2"))
+    folder = train(tiny("checkpoint.every=2"))
     assert set(sizes) == {4}
-    assert [(record["step"], record["to"]) for record in _out_of_memory(folder)] == [(3, [4, 4])]
+    assert [(record["step"], record["to"]) for record in records_of(folder, "out_of_memory")] == [
+        (3, [4, 4])
+    ]
 
 
 def _works_until(call: int, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -506,7 +480,7 @@ def test_smaller_micro_batches_are_compiled_for_their_shape(
 
     monkeypatch.setattr(session, "compiled", compiled)
     _small_device(monkeypatch, holds=4)
-    _train(tiny("plan.compile=true", "training.steps=4"))
+    train(tiny("plan.compile=true", "training.steps=4"))
     assert shapes == [(8, 32), (4, 32)]
 
 
@@ -536,7 +510,7 @@ def test_evaluation_leaves_the_compiled_blocks_alone(
     torch.compiler.reset()
     monkeypatch.setattr(session, "compiled", compiled)
     monkeypatch.setattr(documents, "score_split", score_split)
-    _train(tiny("plan.compile=true"))
+    train(tiny("plan.compile=true"))
     assert set(compilations) == {"training"}
 
 
@@ -598,7 +572,7 @@ def test_a_continued_run_is_planned_anew_where_less_memory_is_free_than_it_needs
     monkeypatch.setattr(run_plan, "derive", lambda *_: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
-        _train(tiny())
+        train(tiny())
 
 
 def test_a_short_run_scores_what_it_trains_on_and_writes_little(tiny: Tiny) -> None:
@@ -623,8 +597,8 @@ def test_a_run_that_ended_before_it_had_a_plan_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(training_session, "_write_facts", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            _train(tiny())
-    save_plan(tmp_path / "saved.json", tiny(), _plan(_train(tiny("run.name=other"))))
+            train(tiny())
+    save_plan(tmp_path / "saved.json", tiny(), _plan(train(tiny("run.name=other"))))
 
     _, told = _told(tiny(), plan_file=tmp_path / "saved.json" if pins else None)
 
@@ -634,7 +608,7 @@ def test_a_run_that_ended_before_it_had_a_plan_goes_on(
 def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(
     tiny: Tiny, refuses: Refuses
 ) -> None:
-    folder = _train(tiny())
+    folder = train(tiny())
     (folder / "plan.json").write_text("{}")
     with refuses(PlanError, names=["plan.json"]):
         scoring.evaluate(folder, Console(file=StringIO()))
@@ -662,7 +636,7 @@ def test_a_run_whose_batches_come_late_measures_what_more_threads_would_have_mad
         "run_session",
         lambda setup: real(replace(setup, sequences=_Slow(setup.sequences, late=6 * 8))),
     )
-    folder = _train(tiny("training.steps=6", "evaluation.every=6"))
+    folder = train(tiny("training.steps=6", "evaluation.every=6"))
     *_, measured, end = read_journal(folder / "metrics.jsonl")
 
     assert (measured["kind"], measured["loader_workers"], end["kind"]) == ("loader", 1, "end")
@@ -691,7 +665,7 @@ def test_a_run_that_goes_on_evaluates_as_often_as_its_plan_says(
     assert plan.pop("evaluate_every") in range(1, 13)
     path.write_text(json.dumps(plan if stored is None else {**plan, "evaluate_every": stored}))
 
-    folder = _train(tiny("evaluation.every=auto", *change))
+    folder = train(tiny("evaluation.every=auto", *change))
 
     assert [each["step"] for each in _measurements(folder) if "best" in each] == evaluated
 
@@ -701,7 +675,7 @@ def test_the_interval_changes_when_the_recipe_asks_for_another(
 ) -> None:
     _interrupt_at(tiny("evaluation.every=auto"), monkeypatch, signal.SIGINT, step=1)
 
-    folder = _train(tiny("evaluation.every=4"))
+    folder = train(tiny("evaluation.every=4"))
 
     assert [each["step"] for each in _measurements(folder) if "best" in each] == [4, 8, 12]
 
@@ -718,6 +692,6 @@ def test_memory_held_free_beyond_the_plan_is_given_back_before_the_next_step(
     monkeypatch.setattr("brimful.training.session.unmapped_bytes", lambda: int(1e9 / share))
     monkeypatch.setattr("brimful.chains.devices.unmapped_bytes", lambda: int(1e9))
 
-    _train(tiny("training={steps: 3}"))
+    train(tiny("training={steps: 3}"))
 
     assert len(calls) == (3 if gives_back else 0)

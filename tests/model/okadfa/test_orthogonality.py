@@ -5,16 +5,12 @@ Suffixes: H heads, D head size, W width.
 """
 
 from collections.abc import Callable
-from io import StringIO
-from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
+from finished_runs import records_of, train
 from torch import Tensor
 
-from brimful.base.rundir import read_journal
-from brimful.chains import pipeline
 from brimful.data.batches import Batch
 from brimful.model.build import build
 from brimful.model.okadfa import orthogonality
@@ -187,10 +183,6 @@ def test_whatever_the_micro_batches_it_is_added_once_and_not_to_the_loss(
     torch.testing.assert_close(with_it - without, expected, rtol=1e-3, atol=1e-5)
 
 
-def _train(recipe: Recipe) -> Path:
-    return pipeline.train(recipe, Console(file=StringIO())).folder
-
-
 def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
     tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +197,7 @@ def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
         return found
 
     monkeypatch.setattr(orthogonality, "orthogonality_penalty", penalty)
-    folder = _train(
+    folder = train(
         tiny(
             OKADFA,
             "training.steps=5",
@@ -215,10 +207,6 @@ def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
     )
 
     assert weights == [250, 500, 750, 1000, 1000]
-    losses = [
-        record["loss"]
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "step"
-    ]
+    losses = [record["loss"] for record in records_of(folder, "step")]
     assert len(losses) == 5
     assert max(losses) < 20  # with it they would be 250 and more

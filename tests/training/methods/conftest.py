@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import newest_of, records_of
 from rich.console import Console
 
 from brimful.base.errors import Interrupted
-from brimful.base.rundir import read_journal
 from brimful.chains import pipeline
 from brimful.recipe import Recipe
 from brimful.training import loop
-from brimful.training.checkpoint import CheckpointStore, load
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,12 @@ class Ended:
     @property
     def last(self) -> Any:
         """Its newest checkpoint."""
-        store = CheckpointStore(self.folder / "checkpoints", keep=2)
-        return load(store.path_of(store.steps()[-1]))
+        return newest_of(self.folder)
 
     @property
     def losses(self) -> list[float]:
         """Of every step and evaluation."""
-        return [
-            record["loss"]
-            for record in read_journal(self.folder / "metrics.jsonl")
-            if record["kind"] in {"step", "evaluation"}
-        ]
+        return [record["loss"] for record in records_of(self.folder, "step", "evaluation")]
 
 
 @pytest.fixture

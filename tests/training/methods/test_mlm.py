@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from finished_runs import records_of
 from fixture_types import Refuses
 from rich.console import Console
 from torch.nn import functional as F  # noqa: N812
 from transformers import pipeline as transformers_pipeline
 
 from brimful.base.errors import RequestError
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_json
 from brimful.chains import finished, scoring
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.masking import MaskedBatch, MaskingRules
@@ -151,11 +152,7 @@ def test_a_run_learns_is_scored_as_masked_fills_masks_and_writes_no_text_and_its
     folder = train(tiny(*RUN, "training.steps=30"))
     scores = scoring.evaluate(folder, Console(file=StringIO()))
 
-    evaluations = [
-        record
-        for record in read_journal(folder / "metrics.jsonl")
-        if record["kind"] == "evaluation"
-    ]
+    evaluations = records_of(folder, "evaluation")
     assert evaluations[-1]["loss"] < evaluations[0]["loss"] - 0.5
     assert not any("perplexity" in record for record in evaluations)
     assert scores == read_json(folder / "scores.json")

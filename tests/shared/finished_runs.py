@@ -1,0 +1,34 @@
+"""Runs that tests train, and what is read of them afterwards."""
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
+from brimful.recipe import Recipe
+from brimful.runs.files import CHECKPOINTS_FOLDER, JOURNAL_FILE
+from brimful.training.checkpoint import CheckpointStore, Snapshot, load
+
+
+def train(recipe: Recipe, **options: Any) -> Path:
+    """Train, where nobody reads what is told, and return the folder of the run."""
+    return pipeline.train(recipe, Console(file=StringIO()), **options).folder
+
+
+def records_of(folder: Path | str, *kinds: str) -> list[dict[str, Any]]:
+    """What the journal of a run holds of these kinds."""
+    return [each for each in read_journal(Path(folder, JOURNAL_FILE)) if each["kind"] in kinds]
+
+
+def checkpoints_of(folder: Path | str) -> CheckpointStore:
+    """The checkpoints of a run."""
+    return CheckpointStore(Path(folder, CHECKPOINTS_FOLDER), keep=9)
+
+
+def newest_of(folder: Path | str) -> Snapshot:
+    """The newest checkpoint of a run."""
+    store = checkpoints_of(folder)
+    return load(store.path_of(store.steps()[-1]))
