@@ -96,6 +96,8 @@ TESTED_ELSEWHERE = {
     "cli/recipes.py": "tests/cli/test_verbs.py runs the verb",
     "chains/pipeline.py": "every public function of it is a verb, and tests/cli/test_verbs.py runs the verbs",
     "notebook/child.py": "tests/notebook/test_job.py runs it as a process",
+    "notebook/device_plans.py": "tests/notebook/test_devices.py looks at its pages",
+    "notebook/pages.py": "tests/notebook/test_answers.py and test_results.py make and show pages",
     "kinds/documents.py": "tests/training/test_session.py trains on documents",
     "kinds/masked.py": "tests/generation/test_fill_mask.py trains an encoder",
     "kinds/examples.py": "tests/test_tuning.py tunes a published model",

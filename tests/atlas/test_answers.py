@@ -6,9 +6,9 @@ from brimful.atlas.answers import CELL, HOW, VERDICTS, Tables, key_of, tables_of
 from brimful.atlas.scope import Question
 from brimful.base.units import MIB
 from brimful.chains.plans import survey
-from brimful.planning.surveyed import Surveyed
+from brimful.hardware import catalog
+from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe.loading import load_text
-from brimful.studio.fit import DeviceFit
 
 DEVICES = ("Tesla T4", "NVIDIA A100-SXM4-80GB")
 QUESTIONS = [
@@ -68,8 +68,8 @@ def test_a_reason_takes_the_place_of_a_cell_where_nothing_can_be_said() -> None:
     found = Tables("a/model", "lora")
 
     cells = [
-        found.cell(DeviceFit(name, 1, "unknown", reason))
-        for name, reason in (("a", "no kernel"), ("b", "no memory"), ("c", "no kernel"))
+        found.cell(Unplanned(catalog.get("Tesla T4"), reason))
+        for reason in ("no kernel", "no memory", "no kernel")
     ]
 
     assert cells == [0, 1, 0]

@@ -1,15 +1,11 @@
 """A notebook without a kernel: what is displayed is kept, at IPython's own boundary."""
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from brimful.chains.plans import survey
 from brimful.notebook import cell
-from brimful.recipe import Recipe
 
 
 @dataclass
@@ -57,16 +53,3 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
     monkeypatch.setattr(cell, "_shell", lambda: shell)
     monkeypatch.setattr("IPython.display.display", display)
     return display
-
-
-@pytest.fixture
-def entries(tiny: Callable[..., Recipe]) -> list[dict[str, Any]]:
-    """What is planned for a T4, a device that is too small, and one that cannot be estimated."""
-    (fits,) = survey(tiny("plan={}"), "Tesla T4")
-    fitting: dict[str, Any] = json.loads(json.dumps(fits.to_json()))
-    small = json.loads(json.dumps(fitting | {"device": "<b>Small</b>", "verdict": "does not fit"}))
-    return [
-        fitting,
-        small,
-        {"device": "Unknown", "verdict": "unknown", "reason": "no bandwidth is known"},
-    ]

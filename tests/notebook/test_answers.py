@@ -11,9 +11,10 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import write_json_atomically
 from brimful.notebook.answers import scores_and_examples
-from brimful.notebook.example_groups import AnsweredPrompt, ScoresAndExamples
 from brimful.notebook.job import CommandFailed, run_command
 from brimful.recipe import Recipe, load
+from brimful.report.terminal import told_of
+from brimful.report.views import AuthoredAnswer, Prompted
 
 
 def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -29,9 +30,9 @@ def test_a_language_model_shows_the_samples_that_it_kept(tiny: Any, tmp_path: Pa
         [{"prompt": "The ", "completion": f"cat {number}"} for number in range(5)],
     )
 
-    (group,) = scores_and_examples(tmp_path, []).groups
-    assert group.examples[0] == AnsweredPrompt("The ", (("goes on", "cat 0"),))
-    assert len(group.examples) == 3
+    (group,) = scores_and_examples(tmp_path, []).sections
+    assert group.blocks[0] == Prompted("The ", answers=(AuthoredAnswer("goes on", "cat 0"),))
+    assert len(group.blocks) == 3
 
 
 @pytest.mark.parametrize("model", ["answerdotai/ModernBERT-base", None])
@@ -45,10 +46,9 @@ def test_an_encoder_shows_what_it_filled_in_and_answers_no_text(
         [{"prompt": "The [MASK] sat", "completion": "'cat' stands there, guess number 1"}],
     )
 
-    (group,) = scores_and_examples(tmp_path, []).groups
-    assert group.title == "What it fills in"
-    filled = "'cat' stands there, guess number 1"
-    assert group.examples == (AnsweredPrompt("The [MASK] sat", (("there", filled),)),)
+    view = scores_and_examples(tmp_path, [])
+    assert view.sections[0].heading == "What it fills in"
+    assert "The [MASK] sat\n  there: 'cat' stands there, guess number 1\n" in told_of(view).plain
     with pytest.raises(RequestError, match="is an encoder: it fills in masked words"):
         scores_and_examples(tmp_path, ["The "])
 
@@ -78,9 +78,7 @@ def test_a_classifier_shows_its_most_confident_mistakes(
         },
     )
 
-    (group,) = scores_and_examples(folder, []).groups
-    assert group.title == "Most confident mistakes of the validation texts"
-    assert [list(each) for each in group.examples[0].texts] == snapshot
+    assert told_of(scores_and_examples(folder, [])).plain == snapshot
 
 
 def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run(
@@ -100,12 +98,12 @@ def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run
         ]
         _lines(tmp_path / name / "evaluations" / "units.jsonl", records)
 
-    (group,) = scores_and_examples(tmp_path, []).groups
-    assert group.title == "Answers to units"
-    answers = (("base", "base 1"), ("rft-1", "rft-1 1"))
-    assert group.examples[1] == AnsweredPrompt("question 1", answers)
+    (group,) = scores_and_examples(tmp_path, []).sections
+    assert group.heading == "Answers to units"
+    answers = (AuthoredAnswer("base", "base 1"), AuthoredAnswer("rft-1", "rft-1 1"))
+    assert group.blocks[1] == Prompted("question 1", answers=answers)
     (tmp_path / "study.json").write_text('{"recipe": "rounds"}')
-    assert scores_and_examples(tmp_path, []) == ScoresAndExamples((), ())
+    assert scores_and_examples(tmp_path, []).sections == ()
 
 
 def test_a_folder_that_is_no_run_is_one_message(tmp_path: Path, refuses: Refuses) -> None:

@@ -1,8 +1,6 @@
-"""Devices compared in a notebook: from what `brimful plan --json` says, and from what the driver
-says.
-"""
+"""Devices compared in a notebook: from plans, and from what the driver says."""
 
-import json
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,29 +10,48 @@ import torch
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RecipeError
+from brimful.chains.plans import survey
 from brimful.notebook import devices
+from brimful.notebook.device_plans import views
+from brimful.notebook.pages import Page
+from brimful.recipe import load
+from brimful.report.terminal import told_of
 
 
 def test_gpu_and_plan_ask_once_for_the_same_recipe(
-    entries: list[dict[str, Any]], recipe_file: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
+    recipe_file: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[list[str]] = []
+    asked: list[Sequence[str]] = []
 
-    def ask(words: list[str]) -> str:
+    def ask(module: str, words: Sequence[str]) -> list[Page]:
         asked.append(words)
-        return json.dumps({"devices": [entries[0], entries[1], entries[0]]})
+        return [Page("<p>on all", "on all"), Page("<p>on this", "on this")]
 
-    monkeypatch.setattr(devices, "run_command", ask)
+    monkeypatch.setattr(devices, "pages_of", ask)
     devices.gpu(str(recipe_file), on=["Tesla T4", "Small"])
     devices.plan(str(recipe_file), on=["Tesla T4", "Small"])
 
-    assert asked == [["plan", str(recipe_file), "--json", "--on", "here,Tesla T4,Small"]]
-    assert shown.text.count("\nTesla T4  ") == 1, (
-        "this device does not stand among the others again"
-    )
-    assert "tiny on Tesla T4: fits" in shown.text
+    assert asked == [("here,Tesla T4,Small", str(recipe_file))]
+    assert shown.text.endswith("on all\non this")
+    assert 'srcdoc="&lt;p&gt;on all"' in shown.html
     with pytest.raises(RecipeError, match="did you mean 'quickstart'"):
         devices.plan("quikstart")
+
+
+def test_this_machine_stands_first_and_once(recipe_file: Any) -> None:
+    here, *others = (each.device.name for each in survey(load(str(recipe_file)), "here,Tesla T4"))
+    everywhere, alone = views(str(recipe_file), ["seed=2"], "here,Tesla T4,here")
+
+    told = told_of(everywhere).plain
+    assert [line.split("  ")[0] for line in told.split("Numbers\n")[1].splitlines()[1:3]] == [
+        here,
+        *others,
+    ]
+    assert "2 of 2 devices fit" in told
+    closely = told_of(alone).plain
+    assert f"Fits {here}: " in closely
+    for said in ("weights", "optimizer states", "Micro batch", "Precision", "in all"):
+        assert said in closely
 
 
 def test_without_a_driver_there_is_no_gpu_and_a_way_to_one(

@@ -13,25 +13,6 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION
 from brimful.notebook import results
-from brimful.notebook.example_groups import ScoresAndExamples
-from brimful.runs.parsing import parse
-
-
-def test_examples_are_escaped_and_stand_beside_each_other(snapshot: SnapshotAssertion) -> None:
-    example = {
-        "prompt": "<b>?",
-        "texts": [["before tuning", "<i>no"], ["after tuning", "yes & yes"]],
-    }
-    printed = {
-        "lines": ["loss < 3"],
-        "groups": [{"title": "Before & after", "examples": [example]}],
-    }
-    html, text = results.examples_page(parse(ScoresAndExamples, printed))
-
-    assert "<b>?" not in html
-    assert "<i>no" not in html
-    assert "loss &lt; 3" in html
-    assert text == snapshot
 
 
 def test_a_study_shows_its_table_first(

@@ -5,14 +5,17 @@ nothing can be said.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from brimful.atlas.scope import Question
 from brimful.base.errors import PlanError, RequestError
 from brimful.base.units import MIB
 from brimful.planning.plan import Prediction
-from brimful.studio.fit import DeviceFit, assess
+from brimful.planning.surveyed import Unplanned
+from brimful.report.plan.fit_view import times_of
+from brimful.report.plan.table import Entry
+from brimful.studio.fit import surveyed_for
 from brimful.studio.fit_request import FitRequest
 
 CELL = (
@@ -65,7 +68,7 @@ class Tables:
         """Answer a question for these devices, or note why it cannot be planned for at all."""
         key = key_of(question)
         try:
-            fit = assess(
+            found, surveyed = surveyed_for(
                 FitRequest(
                     question.model,
                     method=question.method,
@@ -78,46 +81,34 @@ class Tables:
         except (PlanError, RequestError) as error:
             self.left_out[key] = str(error)
             return
-        self.title = self.title or fit.title.rpartition(", ")[0]
-        self.recipe = self.recipe or fit.recipe_yaml
-        self.parameters = self.parameters or fit.parameters
-        self.trainable = self.trainable or fit.trainable
-        table = [self.cell(device) for device in fit.devices]
+        self.title = self.title or found.title.rpartition(", ")[0]
+        self.recipe = self.recipe or found.to_yaml()
+        table = [self.cell(entry) for entry in surveyed]
         self.tables[key] = next(
             (name for name, each in self.tables.items() if each == table), table
         )
 
-    def cell(self, device: DeviceFit) -> list[Any] | int:
+    def cell(self, entry: Entry) -> list[Any] | int:
         """Return the cell of a device; ways and reasons that are new are added."""
-        peak = device.peak_bytes
-        if device.verdict == "unknown" or peak is None:
-            return _place(self.reasons, device.reason)
-        made = {choice.name: choice.value for choice in device.choices}
+        if isinstance(entry, Unplanned):
+            return _place(self.reasons, entry.reason)
+        footprint, plan = entry.derived.footprint, entry.derived.plan
+        self.parameters, self.trainable = footprint.parameters, footprint.trainable
+        made = {choice.name: choice.value for choice in plan.choices}
         cell: list[Any] = [
-            VERDICTS.index(device.verdict),
-            *_rounded(peak, 1 / MIB),
-            device.micro_batch,
-            device.accumulation,
+            VERDICTS.index(footprint.verdict),
+            *_rounded(footprint.driver, 1 / MIB),
+            footprint.micro_batch,
+            len(plan.micro_batches),
             _place(self.ways, [made.get(name) for name in HOW]),
         ]
-        if device.step_time_s is not None:
-            cell += _rounded(device.step_time_s)
+        if step_time := times_of(entry).get("step_time_s"):
+            cell += _rounded(step_time)
         return cell
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "model": self.model,
-            "method": self.method,
-            "title": self.title,
-            "recipe": self.recipe,
-            "parameters": self.parameters,
-            "trainable": self.trainable,
-            "ways": self.ways,
-            "reasons": self.reasons,
-            "left_out": self.left_out,
-            "tables": self.tables,
-        }
+        return asdict(self)
 
 
 def key_of(question: Question) -> str:

@@ -1,26 +1,24 @@
-"""Print the scores of a finished run and a few outputs of its model as JSON: `python -m
+"""Print the scores of a finished run and a few outputs of its model as a page: `python -m
 brimful.notebook.answers RUN [TEXT]...`
 
 It is a process of its own because it loads the model.
 """
 
-import io
 import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import redirect_stdout
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brimful.base.errors import BrimfulError, RequestError, RunFolderError
+from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
-from brimful.notebook.example_groups import AnsweredPrompt, ExampleGroup, ScoresAndExamples
+from brimful.notebook.pages import print_pages
 from brimful.recipe import Recipe
 from brimful.report.labels import known_cell, label_text, main_split
 from brimful.report.tasks import cut
 from brimful.report.text import evaluation_lines
+from brimful.report.views import AuthoredAnswer, Chapter, Code, Prompted, View, section
 from brimful.runs import RunFolder, read_run
 from brimful.runs.bookkeeping import StudyRecord, json_or_none
 from brimful.runs.deciding import recipe_of_run
@@ -36,7 +34,7 @@ MOST_SHOWN = 3
 BEFORE, AFTER = "before tuning", "after tuning"
 
 
-def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> ScoresAndExamples:
+def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> View:
     """Return scores and examples of a run.
 
     Args:
@@ -48,7 +46,7 @@ def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> ScoresAndExam
         BrimfulError: the run is not finished, or a text cannot be answered.
     """
     if (run_folder / STUDY_FILE).exists():
-        return ScoresAndExamples((), tuple(_members(run_folder)))
+        return _view(run_folder, _members(run_folder))
     path = run_folder / RECIPE_FILE
     if not path.is_file():
         raise RunFolderError(
@@ -59,10 +57,15 @@ def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> ScoresAndExam
     scores = json_or_none(run_folder / SCORES_FILE) or {}
     tasks = {name: dict(each.values) for name, each in run.tasks.summaries.items()}
     lines = evaluation_lines(scores | {"tasks": tasks})
-    return ScoresAndExamples(tuple(lines), tuple(_groups(run, recipe, texts)))
+    scored = section("scores", "Scores", Code("\n".join(lines)))
+    return _view(run_folder, [scored] * bool(lines) + _groups(run, recipe, texts))
 
 
-def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[ExampleGroup]:
+def _view(run_folder: Path, sections: Sequence[Chapter]) -> View:
+    return View(run_folder.name, "scores and examples", "", (), tuple(sections))
+
+
+def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[Chapter]:
     kind = recipe.kind
     if kind.gives_labels:
         labelled = [_labelled(run.folder, texts)] if texts else []
@@ -79,22 +82,26 @@ def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[Exampl
     return [_samples(run, "What it fills in", "there")]
 
 
-def _group(title: str, prompts: Sequence[str], *answers: tuple[str, Sequence[str]]) -> ExampleGroup:
+def _group(title: str, prompts: Sequence[str], *answers: tuple[str, Sequence[str]]) -> Chapter:
     """Return examples of one kind.
 
     Args:
         answers: (title, an answer to each prompt).
     """
-    examples = (
-        AnsweredPrompt(prompt, tuple((of, cut(each[place])) for of, each in answers))
-        for place, prompt in enumerate(prompts)
+    return section(
+        "examples",
+        title,
+        *(
+            Prompted(
+                prompt,
+                answers=tuple(AuthoredAnswer(of, cut(each[place])) for of, each in answers),
+            )
+            for place, prompt in enumerate(prompts)
+        ),
     )
-    return ExampleGroup(title, tuple(examples))
 
 
-def _samples(
-    run: RunFolder, title: str = "What it writes", of_each: str = "goes on"
-) -> ExampleGroup:
+def _samples(run: RunFolder, title: str = "What it writes", of_each: str = "goes on") -> Chapter:
     """Return the samples that the run drew at its end."""
     samples = run.samples[:MOST_SHOWN]
     prompts = [each.prompt for each in samples]
@@ -112,7 +119,7 @@ def _drawn(recipe: Recipe, loaded: "LoadedRun", texts: Sequence[str]) -> list[st
     return [how.draw(loaded, text)[0].completion for text in texts]
 
 
-def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> ExampleGroup:
+def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Chapter:
     import torch  # noqa: PLC0415
 
     from brimful.generation.load import load_run  # noqa: PLC0415
@@ -122,7 +129,7 @@ def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Exampl
     return _group("What it writes", texts, ("goes on", _drawn(recipe, loaded, texts)))
 
 
-def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> ExampleGroup:
+def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Chapter:
     from brimful.generation.answers import before_and_after  # noqa: PLC0415
     from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
 
@@ -136,7 +143,7 @@ def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) ->
     return _group(title, texts, (BEFORE, before), (AFTER, after))
 
 
-def _labelled(run_folder: Path, texts: Sequence[str]) -> ExampleGroup:
+def _labelled(run_folder: Path, texts: Sequence[str]) -> Chapter:
     """Return the labels and probabilities that the classifier gives texts."""
     from brimful.classification.predict import PredictionRequest, predict  # noqa: PLC0415
 
@@ -162,7 +169,7 @@ def _short(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _mistakes(scores: RunScores) -> list[ExampleGroup]:
+def _mistakes(scores: RunScores) -> list[Chapter]:
     """Return the most confident mistakes of the split that the classifier is judged by."""
     split = main_split(scores)
     examples = []
@@ -170,13 +177,12 @@ def _mistakes(scores: RunScores) -> list[ExampleGroup]:
         probability = known_cell(each.probability, "{:.3f}".format)
         answer = f"the model says {label_text(each.predicted)} ({probability})"
         label = f"labelled {label_text(each.label)}"
-        examples.append(AnsweredPrompt(each.text, ((label, cut(answer)),)))
-    if not examples:
-        return []
-    return [ExampleGroup(f"Most confident mistakes of the {split} texts", tuple(examples))]
+        examples.append(Prompted(each.text, answers=(AuthoredAnswer(label, cut(answer)),)))
+    title = f"Most confident mistakes of the {split} texts"
+    return [section("examples", title, *examples)] if examples else []
 
 
-def _members(folder: Path) -> list[ExampleGroup]:
+def _members(folder: Path) -> list[Chapter]:
     """Return answers of the first and the last run of a study to the same questions."""
     study = parse(StudyRecord, mapping(read_json(folder / STUDY_FILE)))
     names = [Path(run).name for run in study.compared_runs]
@@ -195,16 +201,5 @@ def _members(folder: Path) -> list[ExampleGroup]:
     return groups
 
 
-def main() -> None:
-    """Print the JSON; on an expected error a message, with the exit code of that error."""
-    try:
-        with redirect_stdout(io.StringIO()):
-            page = scores_and_examples(Path(sys.argv[1]), sys.argv[2:])
-    except BrimfulError as error:
-        print(f"brimful: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
-    print(json.dumps(asdict(page)))
-
-
 if __name__ == "__main__":
-    main()
+    print_pages(lambda: [scores_and_examples(Path(sys.argv[1]), sys.argv[2:])])

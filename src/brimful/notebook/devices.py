@@ -3,7 +3,6 @@ made by `brimful plan` in a process of its own.
 """
 
 import functools
-import json
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +18,8 @@ from brimful.base.units import format_bytes
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.notebook.cell import require_notebook, show
-from brimful.notebook.device_plans import (
-    DevicePlan,
-    device_table,
-    plan_page,
-    read_device_plan,
-    recommendation,
-)
-from brimful.notebook.job import run_command
-from brimful.notebook.panel import BOX, FAINT
+from brimful.notebook.pages import Page, framed, pages_of
+from brimful.notebook.panel import BOX
 from brimful.recipe import load
 
 COMPARED = (
@@ -38,6 +30,8 @@ COMPARED = (
     "NVIDIA H200",
 )
 """What Colab, Kaggle and rented machines offer, from small to large."""
+HEIGHT_PX = 560
+"""Of the frame of a plan."""
 NO_GPU = (
     "no GPU here. In Colab: Runtime > Change runtime type; on Kaggle: Settings > Accelerator."
     " Planning needs none."
@@ -89,13 +83,11 @@ def gpu(recipe: str | Path | None = None, *overrides: str, on: Sequence[str] | N
     lines = [each.describe() for each in gpus()] or [f"{_machine()}; {NO_GPU}"]
     html = "".join(f"<div><b>This machine</b> · {escape(line)}</div>" for line in lines)
     if recipe is not None:
-        _plan_output.cache_clear()
-        plans = device_plans(recipe, overrides, on)
-        table, text = device_table(plans)
-        note = recommendation(plans)
-        html += f'{table}<div style="{FAINT}">{escape(note)}</div>'
-        lines += [text, note]
-    show(f'<div style="{BOX}">{html}</div>', "\n".join(lines))
+        _pages.cache_clear()
+        page = plan_pages(recipe, overrides, on)[0]
+        html += framed(page.html, "plans", HEIGHT_PX)
+        lines.append(page.text)
+    show(f'<div style="{BOX};max-width:none">{html}</div>', "\n".join(lines))
 
 
 def plan(recipe: str | Path, *overrides: str, on: Sequence[str] | None = None) -> None:
@@ -109,7 +101,8 @@ def plan(recipe: str | Path, *overrides: str, on: Sequence[str] | None = None) -
         RecipeError, CommandFailed: see `gpu`.
     """
     require_notebook()
-    show(*plan_page(device_plans(recipe, overrides, on)[0]))
+    page = plan_pages(recipe, overrides, on)[1]
+    show(framed(page.html, "plan", HEIGHT_PX), page.text)
 
 
 def gpus() -> list[Gpu]:
@@ -139,11 +132,10 @@ def _machine() -> str:
     )
 
 
-def device_plans(
+def plan_pages(
     recipe: str | Path, overrides: Sequence[str], on: Sequence[str] | None = None
-) -> list[DevicePlan]:
-    """Return the plans of `brimful plan --json` for this device, which comes first, and for the
-    others.
+) -> list[Page]:
+    """Return the pages of `device_plans` for this device, which comes first, and for the others.
 
     Raises:
         RecipeError, CommandFailed: see `gpu`.
@@ -152,11 +144,9 @@ def device_plans(
     load(str(recipe), list(overrides))
     if on is None:
         on = () if notebook_is_small() else COMPARED
-    output = json.loads(_plan_output(str(recipe), tuple(overrides), tuple(on)))
-    here, *others = map(read_device_plan, output["devices"])
-    return [here, *(plan for plan in others if plan.device != here.device)]
+    return _pages(",".join(["here", *on]), str(recipe), *overrides)
 
 
 @functools.lru_cache(maxsize=4)
-def _plan_output(recipe: str, overrides: tuple[str, ...], on: tuple[str, ...]) -> str:
-    return run_command(["plan", recipe, *overrides, "--json", "--on", ",".join(["here", *on])])
+def _pages(*arguments: str) -> list[Page]:
+    return pages_of("brimful.notebook.device_plans", arguments)

@@ -2,16 +2,13 @@
 report.
 """
 
-import json
-from html import escape
 from pathlib import Path
 
 from brimful.base.errors import RequestError
 from brimful.notebook.cell import require_notebook, show
-from brimful.notebook.example_groups import ScoresAndExamples
 from brimful.notebook.follow import folder_named
 from brimful.notebook.job import run_command
-from brimful.notebook.panel import BOX, FAINT
+from brimful.notebook.pages import framed, pages_of
 from brimful.report.live.status import changed_at
 from brimful.runs.bookkeeping import recorded_status
 from brimful.runs.files import (
@@ -21,15 +18,14 @@ from brimful.runs.files import (
     SCORES_FILE,
     STATUS_FILE,
 )
-from brimful.runs.parsing import parse
 
 REPORTED = (STATUS_FILE, JOURNAL_FILE, SAMPLES_FILE, SCORES_FILE, f"{EVALUATIONS_FOLDER}/*")
 """Files that a report shows and that may change after it was written."""
 REPORT_FILES = ("report.html", "study.html")
 TABLE_FILE = "study.md"
 """Of a study: its runs with intervals, as Markdown."""
-PRE = "white-space:pre-wrap;background:none;color:inherit;margin:2px 0;font-size:12px"
-SMALLEST_HEIGHT_PX = 200
+SMALLEST_HEIGHT_PX, HEIGHT_PX = 200, 560
+"""The least height that `report` takes, and that of scores and examples."""
 
 
 def examples(run: str | Path, *texts: str) -> None:
@@ -50,8 +46,8 @@ def examples(run: str | Path, *texts: str) -> None:
     if table.is_file():
         text = table.read_text(encoding="utf-8")
         show("", text, markdown=text)
-    output = run_command([str(folder), *texts], module="brimful.notebook.answers")
-    show(*examples_page(parse(ScoresAndExamples, json.loads(output))))
+    (page,) = pages_of("brimful.notebook.answers", [str(folder), *texts])
+    show(framed(page.html, f"scores and examples of {folder.name}", HEIGHT_PX), page.text)
 
 
 def _is_current(page: Path) -> bool:
@@ -64,33 +60,6 @@ def _is_current(page: Path) -> bool:
         for pattern in REPORTED
         for path in folder.glob(pattern)
     )
-
-
-def examples_page(answers: ScoresAndExamples) -> tuple[str, str]:
-    """Return scores and examples as HTML and as text."""
-    lines = answers.lines
-    parts = [f'<pre style="{PRE}">{escape(chr(10).join(lines))}</pre>'] if lines else []
-    text = list(lines)
-    for group in answers.groups:
-        parts.append(f'<div style="margin-top:8px"><b>{escape(group.title)}</b></div>')
-        text.append(group.title)
-        for example in group.examples:
-            cells = "".join(
-                '<div style="flex:1 1 260px;min-width:0"><div'
-                f' style="{FAINT}">{escape(title)}</div><pre'
-                f' style="{PRE}">{escape(body)}</pre></div>'
-                for title, body in example.texts
-            )
-            parts.append(
-                '<div style="border-top:1px solid rgba(128,128,128,.3);padding:4px 0"><pre'
-                f' style="{PRE};font-weight:600">{escape(example.prompt)}</pre><div'
-                f' style="display:flex;flex-wrap:wrap;gap:4px 18px">{cells}</div></div>'
-            )
-            text += [
-                f"  {example.prompt}",
-                *(f"    {title}: {body}" for title, body in example.texts),
-            ]
-    return f'<div style="{BOX};max-width:1000px">{"".join(parts)}</div>', "\n".join(text)
 
 
 def report(run: str | Path, height: int = 900) -> None:
@@ -113,10 +82,5 @@ def report(run: str | Path, height: int = 900) -> None:
         page = study
     elif not _is_current(page):
         run_command(["report", str(folder)])
-    frame = (
-        f'<iframe title="report of {escape(folder.name)}" sandbox="allow-scripts"'
-        f' srcdoc="{escape(page.read_text(encoding="utf-8"))}"'
-        f' style="width:100%;height:{height}px;border:1px solid'
-        ' rgba(128,128,128,.4);border-radius:8px;background:#fff"></iframe>'
-    )
+    frame = framed(page.read_text(encoding="utf-8"), f"report of {folder.name}", height)
     show(frame, f"report: {page}")

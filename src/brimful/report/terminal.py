@@ -9,7 +9,19 @@ from rich.text import Text as Line
 from brimful.base.text import plural, printable, shortened
 from brimful.report.bars import Bars
 from brimful.report.table import Table, terminal_lines
-from brimful.report.views import Block, Code, Fold, Heading, Paragraph, SeenToken, Tokens, Tone
+from brimful.report.views import (
+    Block,
+    Code,
+    Fold,
+    Heading,
+    Paragraph,
+    Prompted,
+    SeenToken,
+    Tokens,
+    Tone,
+    View,
+    text,
+)
 
 STYLES: dict[Tone, str] = {"advice": "yellow", "missing": "red"}
 LEARNED = (
@@ -28,6 +40,13 @@ def told(blocks: Iterable[Block], width: float = math.inf) -> Line:
     return Line("").join(line.append("\n") for block in blocks for line in _lines(block, width))
 
 
+def told_of(view: View) -> Line:
+    """A whole view as lines."""
+    opening = (Paragraph(view.title), *text(view.lead), *view.headline)
+    sections = (block for each in view.sections for block in (Heading(each.heading), *each.blocks))
+    return told([*opening, *sections])
+
+
 def _lines(block: Block, width: float) -> Iterator[Line]:
     match block:
         case Paragraph():
@@ -43,6 +62,11 @@ def _lines(block: Block, width: float) -> Iterator[Line]:
                 yield from _lines(inner, width)
         case Table():
             yield from (Line(_on_one_line(line)) for line in terminal_lines(block, width))
+        case Prompted():
+            for line in filter(None, (block.about, block.prompt + block.text)):
+                yield Line(printable(line))
+            for each in block.answers:
+                yield Line(printable(f"  {each.author}: {each.text}"))
         case Bars():
             for bar in block.bars:
                 drawn = "#" * math.ceil(BAR * bar.size / block.longest)

@@ -13,6 +13,7 @@ from brimful.chains.base_model import source_at_hand
 from brimful.planning.survey import Margin
 from brimful.recipe import with_changes
 from brimful.recipe.base import folder_name
+from brimful.report.plan.fit_view import LOOKS
 from brimful.report.views import Code, Command
 from brimful.studio.asked import PageRequest
 from brimful.studio.fit import Fit
@@ -24,7 +25,6 @@ from brimful.studio.fit_request import (
     recipe_for,
     yaml_of,
 )
-from brimful.studio.fit_view import LOOKS, fit_view
 from brimful.studio.html import blocks_piece, problem_of, view_piece
 from brimful.studio.jobs import Jobs
 from brimful.studio.planners import Planners, Superseded
@@ -129,10 +129,9 @@ class PlanActs:
         question = request_of(asked)
         asked.show("plan-status", f"Working on {question_line(question)} ...")
         fit = self._answer(asked, question, with_remedies=False)
-        looks = any(device.verdict in {"uncertain", "does not fit"} for device in fit.devices)
-        asked.show("plan-answer", view_piece(fit_view(fit, looks_closely=looks)))
+        asked.show("plan-answer", view_piece(fit.view))
         asked.show("plan-recipe", blocks_piece(_recipe_blocks(question, fit)))
-        if looks:
+        if fit.looks:
             asked.show("plan-status", LOOKS)
             try:
                 fit = self._answer(asked, question, with_remedies=True)
@@ -140,7 +139,7 @@ class PlanActs:
                 raise
             except Exception as error:
                 problem_of(error)
-            asked.show("plan-answer", view_piece(fit_view(fit)))
+            asked.show("plan-answer", view_piece(fit.view))
 
     def _answer(self, asked: PageRequest, question: FitRequest, *, with_remedies: bool) -> Fit:
         return self._planners.answer(

@@ -20,7 +20,7 @@ from brimful.base.errors import RunFolderError
 from brimful.report.page.data_page import leakage_table, split_table, tokenizer_table
 from brimful.report.page.facts import environment_table
 from brimful.report.page.html import script, write_report
-from brimful.report.page.plan_page import plan_table, sequence_batch
+from brimful.report.page.plan_page import choice_table, sequence_batch
 from brimful.report.page.run_page import run_view
 from brimful.report.predictions import comparisons, memory_terms
 from brimful.report.scores import baselines
@@ -496,7 +496,7 @@ def test_a_missing_file_is_named_and_its_tables_are_absent(
         "scores.json",
     }
     assert run.problems["plan.json"] == snapshot
-    builders = (plan_table, split_table, tokenizer_table, leakage_table, environment_table)
+    builders = (split_table, tokenizer_table, leakage_table, environment_table)
     assert [build(run) for build in builders] == [None] * len(builders)
     assert comparisons(run) == []
 
@@ -518,7 +518,7 @@ def test_values_of_a_wrong_kind_are_passed_over(new_run: MakeRun) -> None:
     )
     assert comparisons(run) == []
     assert memory_terms(run) == []
-    assert plan_table(run) is split_table(run) is None
+    assert choice_table(run.plan) is split_table(run) is None
     assert baselines(run) == []
     assert sequence_batch(run) == ""
 

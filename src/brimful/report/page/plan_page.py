@@ -1,14 +1,15 @@
 """The plan in a report: every choice with its reason, and how a batch is cut to the device."""
 
 from brimful.base.text import plural
+from brimful.planning.plan import Plan
 from brimful.report.quantities import format_value, label
 from brimful.report.table import Table, table_of
 from brimful.runs import RunFolder
 
 
-def plan_table(run: RunFolder) -> Table | None:
-    """Every choice of the plan, its reason and the runner-up."""
-    choices = run.plan.choices if run.plan else ()
+def choice_table(plan: Plan | None) -> Table | None:
+    """Every choice of a plan, its reason and the runner-up."""
+    choices = plan.choices if plan else ()
     rows = [
         (
             label(each.name),

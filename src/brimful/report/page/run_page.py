@@ -13,7 +13,7 @@ from brimful.report.page.facts import environment_table
 from brimful.report.page.label_page import labels_section
 from brimful.report.page.layers import layers_section
 from brimful.report.page.memory_page import memory_section
-from brimful.report.page.plan_page import plan_table
+from brimful.report.page.plan_page import choice_table
 from brimful.report.page.plots import curves
 from brimful.report.page.predicted import judged_blocks
 from brimful.report.page.recovery_points import recovery_section
@@ -227,7 +227,7 @@ def _data(run: RunFolder) -> Chapter:
 
 
 def _plan(run: RunFolder) -> Chapter:
-    table = plan_table(run)
+    table = choice_table(run.plan)
     chosen = "; ".join(f"{row[0]} {row[1]}" for row in table.text_rows) if table else ""
     return section(
         "plan",

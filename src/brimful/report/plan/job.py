@@ -1,10 +1,10 @@
 """What the phases of a job are expected to take, in lines."""
 
 from brimful.base.text import wrapped
-from brimful.base.units import format_between, format_bytes, format_duration, format_named
+from brimful.base.units import format_bytes, format_duration, format_named
 from brimful.planning.job import OF_JOB, JobPhase, WholeJob
 from brimful.planning.plan import Prediction
-from brimful.report.plan.table import INTERVAL, SHORT
+from brimful.report.plan.table import INTERVAL, SHORT, between
 from brimful.report.table import aligned
 
 LABELS = dict(zip(OF_JOB, ("in all", "energy", "cost"), strict=True))
@@ -18,7 +18,7 @@ def job_lines(job: WholeJob, width: int = 120) -> list[str]:
     rows: list[tuple[str, ...]] = [("The whole job", "", "", INTERVAL, "memory", "fits")]
     rows += [_row(phase, predicted.get("total_time_s")) for phase in job.phases]
     rows += [
-        (f"  {LABELS[name]}", "", format_named(name, each.value), _spread(name, each), "", "")
+        (f"  {LABELS[name]}", "", format_named(name, each.value), between(name, each), "", "")
         for name, each in predicted.items()
     ]
     if not predicted:
@@ -36,13 +36,9 @@ def _row(phase: JobPhase, total: Prediction | None) -> tuple[str, ...]:
     time, spread, share = "not known", "", ""
     if phase.time_s is not None:
         time = format_duration(phase.time_s.value)
-        spread = _spread("time_s", phase.time_s)
+        spread = between("time_s", phase.time_s)
         if total is not None and phase.verdict != "does not fit":
             share = f"{phase.time_s.value / total.value:.0%}"
     memory = "" if phase.memory is None else format_bytes(phase.memory.value)
     fits = "" if phase.memory is None and phase.verdict == "fits" else SHORT[phase.verdict]
     return (f"  {phase.title}", share, time, spread, memory, fits)
-
-
-def _spread(name: str, entry: Prediction) -> str:
-    return format_between(lambda end: format_named(name, end), entry.low, entry.high)

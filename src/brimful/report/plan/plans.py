@@ -1,27 +1,33 @@
 """Plans as tables for a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
 from brimful.base.text import aligned_and_wrapped, setting_text, wrapped
-from brimful.base.units import format_between, format_bytes, format_count, format_named
+from brimful.base.units import format_bytes, format_count, format_named
 from brimful.planning.budget import BudgetCheck, Sessions
 from brimful.planning.live_memory import MemoryTimeline
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
-from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.report.plan.answer import answer_lines, headroom_of
 from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
+from brimful.report.plan.fit_view import PREDICTED, remedy_line
 from brimful.report.plan.job import job_lines
-from brimful.report.plan.table import INTERVAL, Entries, Sort, device_table, ordered, table_notes
+from brimful.report.plan.table import (
+    INTERVAL,
+    Entries,
+    Sort,
+    between,
+    device_table,
+    ordered,
+    table_notes,
+)
 from brimful.report.table import aligned
 
 DeviceChecks = tuple[Mapping[str, BudgetCheck], Mapping[str, Sessions]]
@@ -29,25 +35,6 @@ DeviceChecks = tuple[Mapping[str, BudgetCheck], Mapping[str, Sessions]]
 NO_CHECKS: DeviceChecks = ({}, {})
 
 _STYLES = {"fits": "green", "uncertain": "yellow", "does not fit": "red"}
-TIMES = {
-    "step_time_s": "optimizer step",
-    "tokens_per_s": "tokens/s",
-    "mfu": "MFU",
-    "reference_time_s": "reference",
-    "sampling_time_s": "sampling",
-    "verifying_time_s": "verifying",
-    "scoring_time_s": "scoring",
-    "training_time_s": "training",
-    "evaluation_time_s": "evaluation",
-    "checkpoint_time_s": "checkpoints",
-    "start_time_s": "start",
-    "total_time_s": "in all",
-    "billion_tokens_s": "a billion tokens",
-    "energy_wh": "energy",
-    "cost_usd": "cost",
-    "billion_tokens_usd": "cost of a billion tokens",
-}
-"""Predictions of time and what follows from it, in the order in which they are shown."""
 
 
 def render(
@@ -144,7 +131,8 @@ def _details(surveyed: Surveyed, width: int, checks: DeviceChecks) -> Renderable
     if lines := _check_lines(surveyed, checks, width):
         parts.append(Text("\n".join(lines)))
     if surveyed.remedies:
-        parts.append(_remedies(surveyed.remedies, width))
+        helps = [f"  {remedy_line(each)}" for each in surveyed.remedies]
+        parts.append(_wrapped(["What would take less, each by itself:", *helps], width))
     if plan.devices == 1:
         parts += [_wrapped([line], width) for line in _other_devices(surveyed)]
     if surveyed.chain is not None:
@@ -196,11 +184,10 @@ def _head(plan: Plan, width: int) -> str:
 def _times(plan: Plan, width: int) -> list[str]:
     """Return time, energy and cost with their intervals, and below what they are predicted from."""
     rows, sources = [("Time and cost", "", INTERVAL)], []
-    for name, label in TIMES.items():
+    for name, label in PREDICTED.items():
         if name in plan.predicted:
             entry = plan.predicted[name]
-            between = format_between(partial(format_named, name), entry.low, entry.high)
-            rows.append((f"  {label}", format_named(name, entry.value), between))
+            rows.append((f"  {label}", format_named(name, entry.value), between(name, entry)))
             sources.append((f"  {label}", entry.basis))
         if name == "step_time_s" and name in plan.predicted:
             whole_s = sum(plan.time_terms.values())
@@ -227,18 +214,18 @@ def _times(plan: Plan, width: int) -> list[str]:
     return lines
 
 
-def _terms(footprint: Footprint) -> Table:
-    table = _table(f"Memory at the peak ({footprint.peak_phase} phase)", "", "")
+def _terms(footprint: Footprint) -> Text:
     total = sum(footprint.terms.values())
-    for name, num_bytes in footprint.terms.items():
-        table.add_row(f"  {name}", format_bytes(num_bytes), f"{num_bytes / total:.1%}")
-    for name, prediction in (
-        ("allocated", footprint.allocated),
-        ("reserved", footprint.reserved),
-        ("in all", footprint.driver),
-    ):
-        table.add_row(name, format_bytes(prediction.value), _interval(prediction))
-    return table
+    rows = [(f"Memory at the peak ({footprint.peak_phase} phase)", "", "")]
+    rows += [
+        (f"  {name}", format_bytes(num_bytes), f"{num_bytes / total:.1%}")
+        for name, num_bytes in footprint.terms.items()
+    ]
+    rows += [
+        (name, format_bytes(peak.value), between("peak_bytes", peak))
+        for name, peak in zip(("allocated", "reserved", "in all"), _peaks(footprint), strict=True)
+    ]
+    return Text("\n".join(aligned(rows)))
 
 
 def _verdict(footprint: Footprint, width: int) -> Text:
@@ -257,43 +244,16 @@ def _verdict(footprint: Footprint, width: int) -> Text:
     return Text("\n".join(wrapped(line, width, 2)), style=_STYLES[footprint.verdict])
 
 
-def _micro_batches(table: Sequence[Footprint], chosen: int) -> Table:
-    shown = _table("micro-batch", "allocated", "reserved", "in all", "head-room", "")
+def _micro_batches(table: Sequence[Footprint], chosen: int) -> Text:
+    rows = [("micro-batch", "allocated", "reserved", "in all", "head-room", "")]
     for footprint in table:
         mark = " tightly" * footprint.is_tight
         mark += " ← plan" * (footprint.micro_batch == chosen)
-        shown.add_row(
-            str(footprint.micro_batch),
-            *_numbers(footprint),
-            Text(f"{footprint.verdict}{mark}", style=_STYLES[footprint.verdict]),
-        )
-    return shown
+        sizes = (format_bytes(peak.value) for peak in _peaks(footprint))
+        verdict = f"{footprint.verdict}{mark}"
+        rows.append((str(footprint.micro_batch), *sizes, headroom_of(footprint), verdict))
+    return Text("\n".join(aligned(rows)))
 
 
-def _remedies(remedies: Sequence[Remedy], width: int) -> Text:
-    rows = []
-    for remedy in remedies:
-        fits = f"up to {remedy.largest} fit" if remedy.largest else "does not fit"
-        how = f"  ({remedy.set})" if remedy.set else ""
-        needs = f"{format_bytes(remedy.footprint.driver.value)} for one sequence, {fits}{how}"
-        rows += [(f"  {remedy.name}", needs), ("", remedy.change)]
-    lines = ["What would take less, each by itself:", *aligned_and_wrapped(rows, width)]
-    return Text("\n".join(lines))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(
-            column, justify="left" if index == 0 or not column else "right", overflow="fold"
-        )
-    return table
-
-
-def _numbers(footprint: Footprint) -> list[str]:
-    peaks = (footprint.allocated, footprint.reserved, footprint.driver)
-    return [*(format_bytes(peak.value) for peak in peaks), headroom_of(footprint)]
-
-
-def _interval(prediction: Prediction) -> str:
-    return format_between(format_bytes, prediction.low, prediction.high)
+def _peaks(footprint: Footprint) -> tuple[Prediction, ...]:
+    return footprint.allocated, footprint.reserved, footprint.driver

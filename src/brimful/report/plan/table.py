@@ -4,6 +4,7 @@ trains, how long that takes and what it costs.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from rich.table import Table as RichTable
@@ -17,6 +18,7 @@ from brimful.base.units import (
     format_duration,
     format_energy,
     format_money,
+    format_named,
 )
 from brimful.planning.budget import BudgetCheck, Sessions
 from brimful.planning.plan import Plan, Prediction, Verdict
@@ -24,7 +26,8 @@ from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.report.table import Table
 
 Sort = Literal["time", "cost", "name"]
-Entries = Sequence[Surveyed | Unplanned]
+Entry = Surveyed | Unplanned
+Entries = Sequence[Entry]
 
 SHORT: Mapping[Verdict, str] = {"fits": "yes", "uncertain": "maybe", "does not fit": "no"}
 STYLES: Mapping[str, str] = {"yes": "green", "maybe": "yellow", "no": "red", "?": "red"}
@@ -213,8 +216,8 @@ def _row(
         "tokens/s": _value(predicted.get("tokens_per_s"), format_count),
         "MFU": _value(predicted.get("mfu"), "{:.0%}".format),
         "energy": _value(predicted.get("energy_wh"), format_energy),
-        "time interval": _interval(predicted.get("total_time_s"), format_duration),
-        "cost interval": _interval(predicted.get("cost_usd"), format_money),
+        "time interval": between("total_time_s", predicted.get("total_time_s")),
+        "cost interval": between("cost_usd", predicted.get("cost_usd")),
     }
     time_s, cost_usd = amount_of(entry, "time"), amount_of(entry, "cost")
     if math.isfinite(time_s):
@@ -250,5 +253,8 @@ def _value(prediction: Prediction | None, form: Callable[[float], str]) -> str:
     return "" if prediction is None else form(prediction.value)
 
 
-def _interval(prediction: Prediction | None, form: Callable[[float], str]) -> str:
-    return "" if prediction is None else format_between(form, prediction.low, prediction.high)
+def between(name: str, prediction: Prediction | None) -> str:
+    """`1.2 to 2.0 s`: the interval of a prediction in the unit that ends its name; "" for None."""
+    if prediction is None:
+        return ""
+    return format_between(partial(format_named, name), prediction.low, prediction.high)
