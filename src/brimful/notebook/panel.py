@@ -2,21 +2,23 @@
 
 from collections import deque
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
 
 from brimful.base.rundir import writer_of
 from brimful.report.live.progress import SHOWN_ABOVE
 from brimful.report.live.run_state import coarse_duration, describe
-from brimful.report.live.view import device_fields, host_fields, point_fields, state_line
+from brimful.report.live.view import field_groups, state_line
 from brimful.report.live.watched import Watched
+from brimful.report.page.html import templates
 from brimful.runs.records import Record
 
 BOX = (
     "font:13px/1.55 system-ui,sans-serif;max-width:780px;border:1px solid"
     " rgba(128,128,128,.4);border-radius:8px;padding:10px 14px"
 )
-FAINT = "opacity:.7"
 LINES = 5
 CURVE_POINTS = 240
 CURVE_WIDTH, CURVE_HEIGHT = 748, 56
@@ -62,11 +64,8 @@ class RunPanel:
         """Return (label, value) of what is measured now: of the run, the device and the machine;
         and the recovery points.
         """
-        watched = self.watched
-        fields = [field for field in watched.state.fields() if field[0] != "checkpoint"]
-        if watched.sample is not None and watched.writer is not None:
-            fields += device_fields(watched.sample, watched) + host_fields(watched.sample, watched)
-        return [(label, value) for label, value, _ in [*fields, *point_fields(watched)]]
+        groups = field_groups(self.watched)
+        return [(label, value) for group in groups for label, value, _ in group]
 
     @property
     def lines(self) -> list[str]:
@@ -130,54 +129,23 @@ def page(
         log: The newest lines of the process, shown where no steps are.
         notes: Sentences below.
     """
-    heading, where, drawing, share = "", "", "", 0.0
+    shown: dict[str, Any] = {"heading": "", "where": "", "drawing": "", "share": 0.0}
     lines: list[str] = []
     fields: list[tuple[str, str]] = []
     if panel is not None:
-        heading, share, drawing = panel.heading(), panel.share, curve(panel.watched.losses)
+        shown = {"heading": panel.heading(), "where": "", "share": panel.share}
+        # Numbers alone.
+        shown["drawing"] = Markup(curve(panel.watched.losses))  # noqa: S704
         lines, fields = panel.lines, panel.fields()
         if panel.folder.name != title:
-            where = f" · {panel.folder.name}"
-    shown = [*lines, *log]
-    colour = COLOURS[tone]
-    parts = [
-        (
-            f"<div><b>{escape(title)}</b>{escape(where)} · <span"
-            f' style="color:{colour};font-weight:600">{escape(status)}</span>'
-            f" {escape(heading)}</div>"
-        ),
-        (
-            f'<div role="progressbar" aria-label="{escape(title)}" aria-valuemin="0"'
-            f' aria-valuemax="100" aria-valuenow="{100 * share:.0f}" '
-            'style="height:6px;margin:6px 0;background:rgba(128,128,128,.25);border-radius:3px">'
-            "<div"
-            f' style="width:{100 * share:.1f}%;height:6px;background:{colour};border-radius:3px">'
-            "</div></div>"
-        ),
-        '<div style="display:flex;flex-wrap:wrap;gap:2px 18px">'
-        + "".join(
-            f'<span><span style="{FAINT}">{escape(label)}</span> {escape(value)}</span>'
-            for label, value in fields
-        )
-        + "</div>",
-        drawing,
-        _pre(shown),
-        "".join(f'<div style="{FAINT}">{escape(note)}</div>' for note in notes),
-    ]
+            shown["where"] = f" · {panel.folder.name}"
+    shown |= {"title": title, "status": status, "colour": COLOURS[tone], "fields": fields}
+    shown |= {"lines": [*lines, *log], "notes": notes, "box": BOX}
     text = [
-        f"{title}{where}: {status} {heading}".rstrip(),
+        f"{title}{shown['where']}: {status} {shown['heading']}".rstrip(),
         "  ".join(f"{label} {value}" for label, value in fields),
-        *shown,
+        *shown["lines"],
         *notes,
     ]
-    return f'<div style="{BOX}">{"".join(parts)}</div>', "\n".join(line for line in text if line)
-
-
-def _pre(lines: Sequence[str]) -> str:
-    if not lines:
-        return ""
-    return (
-        '<pre style="margin:6px'
-        ' 0;font-size:12px;white-space:pre-wrap;background:none;color:inherit">'
-        f"{escape(chr(10).join(lines))}</pre>"
-    )
+    html = templates("notebook").get_template("panel.html.j2").render(shown)
+    return html, "\n".join(line for line in text if line)

@@ -22,7 +22,7 @@ SMOOTH_SHARE = 0.03
 DIGITS = 5
 """Significant digits of a number in a chart."""
 
-Look = Literal["line", "faint", "points", "dotted", "steps"]
+Look = Literal["line", "faint", "points", "dotted", "steps", "area"]
 Role = Literal["", "training", "validation", "baseline", "chance", "kept", "plain"]
 
 
@@ -34,7 +34,8 @@ class Series:
         name: its name in the key of the chart; "" leaves it out there.
         x: in rising order; with the look "steps" the edges, one more than `y` has.
         y: None breaks the line.
-        look: "dotted" is a line with a point at each value; "steps" go from edge to edge.
+        look: "dotted" is a line with a point at each value; "steps" go from edge to edge; an
+            "area" lies on those before it, in files alone.
         role: what it shows, which decides its colour; "" for one of several curves alike.
         place: number of the run, label or part that it belongs to, which decides its colour where
             it has no role.

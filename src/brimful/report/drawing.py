@@ -1,6 +1,7 @@
 """Charts, bars and matrices as PNG and SVG files that are readable alone, drawn by matplotlib."""
 
 import functools
+import textwrap
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,24 @@ PLACES = (
     "#35507a",
 )
 """Colour of a curve or of a part of a bar by its place."""
+AREAS = (
+    "#0072b2",
+    "#56b4e9",
+    "#d55e00",
+    "#e69f00",
+    "#00405f",
+    "#009e73",
+    "#cc79a7",
+    "#f0e442",
+    "#3c3c3c",
+    "#9c9c9c",
+    "#d0d0d0",
+    "#882255",
+    "#44aa99",
+)
+"""Colour of an area by its place: Okabe and Ito's palette, which the colour-blind can tell apart, a
+dark blue, three greys, and the wine red and the teal of Paul Tol's.
+"""
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)))
 """Line style of a curve by its place, so that curves can be told apart without colour. A pair is
 the offset and the lengths of dashes and gaps, as matplotlib takes them.
@@ -94,7 +113,14 @@ _LOCK = threading.RLock()
 
 
 def save(shown: Shown, folder: Path) -> list[Path]:
-    """Write KEY.png and KEY.svg, titled and on white.
+    """Write KEY.png and KEY.svg as `write` does."""
+    paths = [folder / f"{shown.key}.{suffix}" for suffix in FILE_FORMATS]
+    write(shown, paths)
+    return paths
+
+
+def write(shown: Shown, paths: Sequence[Path]) -> None:
+    """Write files whose suffix says the format, titled and on white.
 
     Text is outlines, so that they look alike everywhere; in an SVG it stays text where it has
     letters that no font here has.
@@ -115,18 +141,23 @@ def save(shown: Shown, folder: Path) -> list[Path]:
                 _draw_chart(shown, axes)
         figure.suptitle(shown.title, x=0.012, ha="left", fontsize=13, weight="bold", color=INK)
         if axes.get_legend_handles_labels()[1]:
-            figure.legend(loc="outside lower left", ncols=4, frameon=False, labelcolor=INK)
-        paths = [folder / f"{shown.key}.{suffix}" for suffix in FILE_FORMATS]
+            columns = 3 if isinstance(shown, Chart) and shown.series[0].look == "area" else 4
+            figure.legend(loc="outside lower left", ncols=columns, frameon=False, labelcolor=INK)
         for path in paths:
             matplotlib.rcParams["svg.fonttype"] = "path" if _has_all_letters(figure) else "none"
             metadata = {"Date": None} if path.suffix == ".svg" else None
             figure.savefig(path, dpi=FILE_DPI, facecolor="white", metadata=metadata)
-    return paths
 
 
 def _draw_chart(chart: Chart, axes: Axes) -> None:
+    areas = [series for series in chart.series if series.look == "area"]
+    if areas:
+        colours = [AREAS[series.place] for series in areas]
+        heights, names = [series.y for series in areas], [series.name for series in areas]
+        axes.stackplot(areas[0].x, heights, labels=names, colors=colours, step="post", linewidth=0)
     for series in chart.series:
-        _draw_series(series, axes)
+        if series not in areas:
+            _draw_series(series, axes)
     if chart.band:
         axes.axhspan(*chart.band, color=AXIS, alpha=0.14, linewidth=0)
     for level in chart.levels:
@@ -197,7 +228,8 @@ def _set_axes(chart: Chart, axes: Axes) -> None:
         axes.set_xlim(chart.x_range)
     if chart.y_range:
         axes.set_ylim(*chart.y_range)
-    axes.set_xlabel(chart.x, color=AXIS)
+    told = textwrap.wrap(chart.note, 140) if chart.series[0].look == "area" else []
+    axes.set_xlabel("\n".join([chart.x, *told]), color=AXIS, fontsize=9 if told else None)
     axes.set_ylabel(chart.y, color=AXIS)
 
 

@@ -176,16 +176,17 @@ def _lost(run: RunFolder) -> float:
 
 def memory_terms(run: RunFolder) -> list[tuple[str, float]]:
     """Return (what, bytes) of the predicted peak memory, the largest first."""
-    return _largest_first(run.plan.memory_terms if run.plan else {})
+    return largest_first(run.plan.memory_terms if run.plan else {})
 
 
 def time_terms(run: RunFolder) -> list[tuple[str, float]]:
     """Return (what, seconds) of the predicted step time, the longest first; empty where the plan
     does not say.
     """
-    return _largest_first(run.plan.time_terms if run.plan else {})
+    return largest_first(run.plan.time_terms if run.plan else {})
 
 
-def _largest_first(terms: Mapping[str, float]) -> list[tuple[str, float]]:
+def largest_first(terms: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return terms above zero with their labels, the largest first."""
     known = [(label(name), float(size)) for name, size in terms.items() if size and size > 0]
     return sorted(known, key=lambda term: -term[1])

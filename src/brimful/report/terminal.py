@@ -63,10 +63,9 @@ def _lines(block: Block, width: float) -> Iterator[Line]:
         case Table():
             yield from (Line(_on_one_line(line)) for line in terminal_lines(block, width))
         case Prompted():
-            for line in filter(None, (block.about, block.prompt + block.text)):
-                yield Line(printable(line))
-            for each in block.answers:
-                yield Line(printable(f"  {each.author}: {each.text}"))
+            answers = (f"  {each.author}: {each.text}" for each in block.answers)
+            told = (block.about, block.prompt + block.text, *answers)
+            yield from map(Line, map(printable, filter(None, told)))
         case Bars():
             for bar in block.bars:
                 drawn = "#" * math.ceil(BAR * bar.size / block.longest)

@@ -12,7 +12,7 @@ from brimful.base.errors import RunFolderError
 from brimful.base.warning_codes import coded
 from brimful.trainers.fitting import TrainerPlan, name_of
 from brimful.trainers.measuring import MeasuredTraining, StepMeter
-from brimful.trainers.page import Trained, predicted_by, write_page
+from brimful.trainers.page import Predicted, trained, write_page
 
 FILE_NAME = "brimful-report.html"
 
@@ -68,20 +68,21 @@ class BrimfulCallback(TrainerCallback):  # type: ignore[misc]
         self.measured, self._meter = self._meter.finish(), None
         if not state.is_world_process_zero:
             return
-        rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        trained = Trained(
-            what=type(model).__name__,
-            by=self._plan.trainer if self._plan else "a Hugging Face Trainer",
-            on=name_of(args.device),
-            parameters=sum(each.numel() for each in model.parameters()),
-            trainable=sum(each.numel() for each in model.parameters() if each.requires_grad),
-            division=(args.train_batch_size, args.gradient_accumulation_steps),
-            rows=rows,
-            measured=self.measured,
+        plan = self._plan
+        page = trained(
+            model,
+            plan.trainer if plan else "a Hugging Face Trainer",
+            name_of(args.device),
+            (args.train_batch_size, args.gradient_accumulation_steps),
+            self.measured,
+            args.world_size,
+        )
+        predicted = plan and Predicted(
+            plan.device.name, plan.device.kind, plan.footprint, plan.step_time, plan.reason
         )
         path = Path(self._report or Path(args.output_dir) / FILE_NAME)
         try:
-            write_page(path, trained, predicted_by(self._plan))
+            write_page(path, page, predicted)
         except (RunFolderError, OSError) as error:
             logging.getLogger(__name__).warning(
                 "brimful: %s", coded("B319", f"the report was not written: {error}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
@@ -18,10 +19,10 @@ from brimful.report.page.html import render_view
 from brimful.report.page.memory_page import memory_chart
 from brimful.report.page.plots import STEPS
 from brimful.report.page.predicted import judged_blocks
-from brimful.report.predictions import PREDICTED_NAMES, Comparison
-from brimful.report.quantities import capitalised, format_quantity, label
+from brimful.report.predictions import PREDICTED_NAMES, Comparison, largest_first
+from brimful.report.quantities import capitalised, format_quantity
 from brimful.report.views import Block, Card, Paragraph, View, section, text
-from brimful.trainers.fitting import TrainerPlan, division_in_words
+from brimful.trainers.fitting import division_in_words
 from brimful.trainers.measuring import WARM_UP_STEPS, MeasuredTraining
 
 MEMORY_SOURCE = {
@@ -48,6 +49,11 @@ class Predicted:
     step_time: Prediction | None = None
     reason: str = ""
 
+    @property
+    def peak(self) -> Prediction:
+        """What is measured at the peak: of the process, or by torch's allocator."""
+        return self.footprint.driver if self.kind == "cpu" else self.footprint.reserved
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -72,16 +78,29 @@ class Trained:
     measured: MeasuredTraining
 
 
-def predicted_by(plan: TrainerPlan | None) -> Predicted | None:
-    """Return what a page shows of a Trainer's plan."""
-    if plan is None:
-        return None
-    return Predicted(
-        plan.device.name, plan.device.kind, plan.footprint, plan.step_time, plan.reason
+def trained(
+    model: nn.Module,
+    by: str,
+    on: str,
+    division: tuple[int, int],
+    measured: MeasuredTraining,
+    world: int = 1,
+) -> Trained:
+    """Return what was trained, on `world` devices together."""
+    sizes = [(each.numel(), each.requires_grad) for each in model.parameters()]
+    return Trained(
+        what=type(model).__name__,
+        by=by,
+        on=on,
+        parameters=sum(size for size, _ in sizes),
+        trainable=sum(size for size, trains in sizes if trains),
+        division=division,
+        rows=division[0] * division[1] * world,
+        measured=measured,
     )
 
 
-def write_page(path: Path, trained: Trained, predicted: Predicted | None, note: str = "") -> None:
+def write_page(path: Path, seen: Trained, predicted: Predicted | None, note: str = "") -> None:
     """Write the page.
 
     Args:
@@ -91,13 +110,13 @@ def write_page(path: Path, trained: Trained, predicted: Predicted | None, note: 
         RunFolderError: it cannot be written there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, render(trained, predicted, note))
+    write_text_atomically(path, render(seen, predicted, note))
 
 
-def render(trained: Trained, predicted: Predicted | None, note: str = "") -> str:
+def render(seen: Trained, predicted: Predicted | None, note: str = "") -> str:
     """Return the page as text. What was planned for another device is not compared."""
-    is_same = predicted is not None and predicted.device == trained.on
-    compared = comparisons(trained.measured, predicted, is_same=is_same) if predicted else []
+    is_same = predicted is not None and predicted.device == seen.on
+    compared = comparisons(seen.measured, predicted, is_same=is_same) if predicted else []
     here = predicted if is_same else None
     reason = f" {predicted.reason}" if predicted and predicted.reason else ""
     verdict = judgements_in_words([each.judgement for each in compared])
@@ -107,20 +126,20 @@ def render(trained: Trained, predicted: Predicted | None, note: str = "") -> str
             f"Planned for {predicted.device} and trained on another device, so that predictions are"
             " not compared."
         )
-    division = Paragraph(f"{capitalised(division_in_words(*trained.division))}.{reason}")
+    division = Paragraph(f"{capitalised(division_in_words(*seen.division))}.{reason}")
     sections = (
         section("predictions", "Predicted and measured", *_predictions(compared, note)),
         section("division", "Optimizer step", division),
-        section("memory", "Memory", *_memory(trained.measured, predicted, here)),
-        section("time", "Time", _time_chart(trained.measured, here)),
+        section("memory", "Memory", *_memory(seen.measured, predicted, here)),
+        section("time", "Time", _time_chart(seen.measured, here)),
     )
     view = View(
-        trained.what,
+        seen.what,
         "training report",
-        _sentence(trained),
+        _sentence(seen),
         (*text(f"{verdict}." if verdict else "", "verdict"), *text(elsewhere, "verdict")),
         tuple(each for each in sections if each.blocks),
-        tuple(_cards(trained, here)),
+        tuple(_cards(seen, here)),
         footer="Written by brimful when the training ended.",
     )
     return render_view(view)
@@ -132,7 +151,7 @@ def _memory(
     """What is usable, memory over the training, and the plan's parts where these do not stand in
     the chart.
     """
-    terms = parts(_terms(predicted), "bytes") if predicted else []
+    terms = parts(largest_first(predicted.footprint.terms), "bytes") if predicted else []
     if predicted:
         footprint = predicted.footprint
         yield Paragraph(
@@ -149,13 +168,17 @@ def comparisons(
     measured: MeasuredTraining, predicted: Predicted, *, is_same: bool
 ) -> list[Comparison]:
     """Return the predictions beside what was measured; not measured on another device."""
-    footprint, on_host = predicted.footprint, predicted.kind == "cpu"
-    peak = footprint.driver if on_host else footprint.reserved
+    allocated = None if predicted.kind == "cpu" else predicted.footprint.allocated
     found: list[tuple[str, Prediction | None, float | None, str]] = [
-        ("peak_memory_bytes", peak, measured.peak_bytes, MEMORY_SOURCE.get(predicted.kind, "")),
+        (
+            "peak_memory_bytes",
+            predicted.peak,
+            measured.peak_bytes,
+            MEMORY_SOURCE.get(predicted.kind, ""),
+        ),
         (
             "allocated_memory_bytes",
-            None if on_host else footprint.allocated,
+            allocated,
             measured.tensors_bytes,
             "tensors, by torch's allocator",
         ),
@@ -181,11 +204,6 @@ def comparisons(
     ]
 
 
-def _terms(predicted: Predicted) -> list[tuple[str, float]]:
-    known = [(label(name), float(size)) for name, size in predicted.footprint.terms.items()]
-    return sorted([term for term in known if term[1] > 0], key=lambda term: -term[1])
-
-
 def _predictions(compared: list[Comparison], note: str) -> tuple[Block, ...]:
     if not compared:
         nothing = note or "Nothing was predicted: the training was only measured."
@@ -193,24 +211,22 @@ def _predictions(compared: list[Comparison], note: str) -> tuple[Block, ...]:
     return judged_blocks(compared)
 
 
-def _sentence(trained: Trained) -> str:
+def _sentence(seen: Trained) -> str:
     some = ""
-    if trained.trainable != trained.parameters:
-        some = f", {format_count(trained.trainable)} of them trained"
-    times = trained.measured.step_times_s
+    if seen.trainable != seen.parameters:
+        some = f", {format_count(seen.trainable)} of them trained"
+    times = seen.measured.step_times_s
     return (
-        f"{trained.what} with {format_count(trained.parameters)} parameters{some}, trained for"
-        f" {plural(len(times), 'optimizer step')} by {trained.by} on {trained.on}, in"
+        f"{seen.what} with {format_count(seen.parameters)} parameters{some}, trained for"
+        f" {plural(len(times), 'optimizer step')} by {seen.by} on {seen.on}, in"
         f" {format_duration(sum(times))}."
     )
 
 
-def _cards(trained: Trained, predicted: Predicted | None) -> list[Card]:
-    measured, peak, step = trained.measured, "", ""
+def _cards(seen: Trained, predicted: Predicted | None) -> list[Card]:
+    measured, peak, step = seen.measured, "", ""
     if predicted is not None:
-        footprint = predicted.footprint
-        expected = footprint.driver if predicted.kind == "cpu" else footprint.reserved
-        peak = f"predicted {format_bytes(expected.value)}"
+        peak = f"predicted {format_bytes(predicted.peak.value)}"
         if predicted.step_time is not None:
             step = f"predicted {format_quantity('step_time_s', predicted.step_time.value)}"
     cards = [Card("Peak memory", format_bytes(measured.peak_bytes), peak)]
@@ -218,9 +234,9 @@ def _cards(trained: Trained, predicted: Predicted | None) -> list[Card]:
     if step_s is not None:
         cards += [
             Card("Time per optimizer step", format_quantity("step_time_s", step_s), step),
-            Card("Rows per second", f"{trained.rows / step_s:.3g}", ""),
+            Card("Rows per second", f"{seen.rows / step_s:.3g}", ""),
         ]
-    return [*cards, Card("Effective batch", f"{trained.rows:,}", "rows of an optimizer step")]
+    return [*cards, Card("Effective batch", f"{seen.rows:,}", "rows of an optimizer step")]
 
 
 def _memory_chart(
@@ -233,9 +249,8 @@ def _memory_chart(
     if predicted is None:
         title, nothing = "Memory, highest so far", {"predicted peak": None, "usable": None}
         return memory_chart(title, "seconds", lines, nothing, None, ())
-    footprint = predicted.footprint
-    peak = footprint.driver if predicted.kind == "cpu" else footprint.reserved
-    levels = {"predicted peak": peak.value, "usable": footprint.usable_bytes}
+    peak = predicted.peak
+    levels = {"predicted peak": peak.value, "usable": predicted.footprint.usable_bytes}
     title = "Memory: predicted at the peak, measured"
     return memory_chart(title, "seconds", lines, levels, (peak.low, peak.high), terms)
 

@@ -16,7 +16,7 @@ from brimful.planning.plan import Prediction
 from brimful.rehearsal.foreign import LossOf, plan_model
 from brimful.trainers.fitting import process_bytes_beside
 from brimful.trainers.measuring import MeasuredTraining, StepMeter
-from brimful.trainers.page import Predicted, Trained, write_page
+from brimful.trainers.page import Predicted, trained, write_page
 from brimful.trainers.rates import predicted_step
 
 FILE_NAME = "brimful-report.html"
@@ -152,23 +152,9 @@ def watching(
     watch.finish(measured)
     watch.predict(device, loss_of, clips=clips)
     if report is not None:
-        write_page(
-            Path(report), _trained(watch, model, device, measured), watch.predicted, watch.note
-        )
-
-
-def _trained(watch: Watch, model: nn.Module, device: Device, measured: MeasuredTraining) -> Trained:
-    parameters = list(model.parameters())
-    return Trained(
-        what=type(model).__name__,
-        by="a loop of its own",
-        on=device.name,
-        parameters=sum(each.numel() for each in parameters),
-        trainable=sum(each.numel() for each in parameters if each.requires_grad),
-        division=(watch.rows, watch.passes),
-        rows=watch.rows * watch.passes,
-        measured=measured,
-    )
+        division = (watch.rows, watch.passes)
+        seen = trained(model, "a loop of its own", device.name, division, measured)
+        write_page(Path(report), seen, watch.predicted, watch.note)
 
 
 def _shapes(model: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -80,7 +80,7 @@ def test_piped_output_has_a_line_every_ten_seconds_however_many_samples_there_ar
 
 def test_a_plain_line_tells_everything_on_one_line_however_narrow_the_console() -> None:
     told = (
-        "800/1,600 samples (50%)  questions 50/100 done  correct 50.0%  answered 75.0%  accepted"
+        "800/1,600 samples (50 %)  questions 50/100 done  correct 50.0%  answered 75.0%  accepted"
         " questions 50  kept 200  40 samples/s  4.00k tokens/s  64 rows  "
     )
     assert (
@@ -119,7 +119,7 @@ def test_memory_that_cannot_be_told_is_left_out() -> None:
 def test_a_terminal_shows_every_wanted_number() -> None:
     rows = " ".join(on_terminal(map(after, range(0, 801, 80))))
     wanted = (
-        "800/1,600 samples (50%)",
+        "800/1,600 samples (50 %)",
         "left",
         "questions 50/100 done",
         "correct 50.0%",

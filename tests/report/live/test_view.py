@@ -119,7 +119,7 @@ def test_no_line_is_wider_than_the_terminal_and_sixty_columns_lose_nothing(
             "loss 4.840",
             "device 97 %",
             "of 16.0 GiB",
-            "65 W of 70",
+            "65 of 70 W",
             "power cap 40 %",
             "disk free 1.00 GiB",
         ):

@@ -8,7 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.memory import Tensor
 from brimful.planning.trace import KINDS
-from brimful.report.plan import timeline
+from brimful.report.drawing import AREAS
 from brimful.report.plan.timeline import draw_timeline, short_place
 
 
@@ -49,4 +49,4 @@ def test_the_same_trace_gives_the_same_svg(tmp_path: Path) -> None:
 
 
 def test_every_kind_has_a_colour_of_its_own() -> None:
-    assert len(set(timeline.COLOURS)) == len(KINDS)
+    assert len(set(AREAS)) == len(KINDS)

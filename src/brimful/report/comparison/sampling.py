@@ -8,19 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rich.columns import Columns
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Column, Table
-from rich.text import Text
 
 from brimful.base.console import console_printer
 from brimful.base.units import format_bytes, format_count
 from brimful.report.comparison.study_folder import SampleExample
-from brimful.report.live.panel import BAR_FROM_WIDTH
+from brimful.report.live.panel import Panel
 from brimful.report.live.progress import LINE_EVERY_S, REFRESHES_PER_SECOND
-from brimful.report.live.run_state import Clock, coarse_duration
+from brimful.report.live.run_state import Clock, Field, coarse_duration, percent
 from brimful.report.quantities import format_score
 from brimful.report.table import Cell
 from brimful.selection.statistics import KindCounts, RejectionReason, Share, Statistics
@@ -92,7 +88,7 @@ def sampling_progress(
     """
     pace = _Pace(clock)
     if console.is_terminal and not console.is_dumb_terminal:
-        with Live(_Panel(pace), console=console, refresh_per_second=REFRESHES_PER_SECOND):
+        with Live(Panel(pace), console=console, refresh_per_second=REFRESHES_PER_SECOND):
             yield pace.update
         return
     lines = _Lines(console, pace, clock)
@@ -104,6 +100,8 @@ def sampling_progress(
 
 class _Pace:
     """The last state, and the rates at which it changes."""
+
+    run, ended = "sampling", None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -137,21 +135,20 @@ class _Pace:
         return (self._clock() - self._first[0]) / (self.now.samples - self._first[1]) * left
 
     @property
-    def share(self) -> float:
+    def share(self) -> float | None:
         """Share of the samples that are done, 0 to 1."""
         if self.now is None or not self.now.samples_planned:
-            return 0.0
+            return None
         return min(1.0, self.now.samples / self.now.samples_planned)
 
-    def header(self) -> str:
-        """`1,234/16,000 samples (8%)  3m 02s left`."""
+    @property
+    def position(self) -> str:
+        """`1,234/16,000 samples`."""
         if self.now is None:
             return "starting"
-        left = f"  {coarse_duration(self.remaining_s)} left" if self.remaining_s else ""
-        done = f"{self.now.samples:,}/{self.now.samples_planned:,} samples"
-        return f"{done} ({self.share:.0%}){left}"
+        return f"{self.now.samples:,}/{self.now.samples_planned:,} samples"
 
-    def fields(self) -> list[tuple[str, str, str]]:
+    def fields(self) -> list[Field]:
         """Return (label, value, style) of each field, the most important first."""
         now, rates = self.now, self.rates_per_s()
         if now is None:
@@ -179,43 +176,6 @@ class _Pace:
         return fields
 
 
-class _Panel:
-    """A bar and the fields in columns, for a terminal."""
-
-    def __init__(self, pace: _Pace) -> None:
-        self._pace = pace
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        header = Text(self._pace.header(), no_wrap=True, overflow="crop")
-        if options.max_width >= BAR_FROM_WIDTH:
-            yield self._bar(header)
-        else:
-            yield header
-        if fields := self._pace.fields():
-            texts = [
-                Text.assemble((label, "dim"), " ", (value, style), no_wrap=True, overflow="crop")
-                for label, value, style in fields
-            ]
-            yield Columns(texts, padding=(0, 3))
-
-    def _bar(self, header: Text) -> Table:
-        line = Table.grid(
-            Column(no_wrap=True),
-            Column(ratio=1),
-            Column(no_wrap=True, overflow="crop"),
-            padding=(0, 1),
-            expand=True,
-        )
-        bar = ProgressBar(
-            total=1.0,
-            completed=self._pace.share,
-            complete_style="cyan",
-            finished_style="green",
-        )
-        line.add_row(Text("sampling", style="bold"), bar, header)
-        return line
-
-
 class _Lines:
     """Plain lines for pipes, files and notebooks."""
 
@@ -239,8 +199,10 @@ class _Lines:
             f"{value} {label}" if label in _VALUE_FIRST else f"{label} {value}"
             for label, value, _ in self._pace.fields()
         ]
-        header, _, left = self._pace.header().partition("  ")
-        console_printer(self._console)("  ".join(filter(None, (header, *parts, left))))
+        first = self._pace.position + percent(self._pace.share)
+        left = self._pace.remaining_s
+        last = f"{coarse_duration(left)} left" if left else ""
+        console_printer(self._console)("  ".join(filter(None, (first, *parts, last))))
 
 
 _VALUE_FIRST = {"samples/s", "tokens/s", "rows"}

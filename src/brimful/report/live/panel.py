@@ -4,6 +4,7 @@ of characters that the console can show.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Protocol
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress_bar import ProgressBar
@@ -11,16 +12,32 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from brimful.base.console import console_printer
-from brimful.report.live.run_state import Field, RunState, coarse_duration, percent
+from brimful.report.live.run_state import Field, coarse_duration, percent
 
 BAR_FROM_WIDTH = 60
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 
 
-class Panel:
-    """The terminal's view of a RunState: a bar, then the fields, as many a line as fit."""
+class Shown(Protocol):
+    """What a panel shows: how far something is, and what is known of it."""
 
-    def __init__(self, state: RunState) -> None:
+    @property
+    def run(self) -> str: ...
+    @property
+    def position(self) -> str: ...
+    @property
+    def share(self) -> float | None: ...
+    @property
+    def ended(self) -> str | None: ...
+    @property
+    def remaining_s(self) -> float | None: ...
+    def fields(self) -> list[Field]: ...
+
+
+class Panel:
+    """The terminal's view of what goes on: a bar, then the fields, as many a line as fit."""
+
+    def __init__(self, state: Shown) -> None:
         self._state = state
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -28,9 +45,7 @@ class Panel:
         yield from flow(self._state.fields(), console, options.max_width)
 
 
-def header(
-    state: RunState, console: Console, width: int, *, remaining: bool = True
-) -> Table | Text:
+def header(state: Shown, console: Console, width: int, *, remaining: bool = True) -> Table | Text:
     """Return the name of a run, a bar where there is room, and its progress.
 
     Args:

@@ -2,8 +2,9 @@
 recovery points, and the age of the newest record.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -13,14 +14,12 @@ from brimful.hardware.monitored import Sample
 from brimful.mirror.status import MirrorStatus
 from brimful.report.commands import is_several
 from brimful.report.live.panel import flow, header, printable, sparkline
-from brimful.report.live.readings import SensorReadings
 from brimful.report.live.run_state import Field, age, coarse_duration
 from brimful.report.live.status import RunStatus
 from brimful.report.live.watched import Watched
 from brimful.report.quantities import format_step_time
 from brimful.report.table import table_of
 from brimful.report.views import Block, Paragraph
-from brimful.runs.parsing import parse
 
 BUSY_CORES = 0.2
 """A process that uses more than this computes."""
@@ -109,22 +108,42 @@ def live_blocks(watched: Watched) -> tuple[Block, ...]:
     return (Paragraph(position), *([table] if table else []))
 
 
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+DEVICE: tuple[tuple[str, str, Callable[[float], str], str, str], ...] = (
+    ("device", "device_utilization", lambda share: f"{share * 100:.0f} %", "", ""),
+    ("device memory", "device_memory_bytes", format_bytes, "device_memory_bytes", ""),
+    ("power", "power_w", _count, "power_limit_w", " W"),
+    ("temperature", "temperature_c", _count, "", " \N{DEGREE SIGN}C"),
+    ("clock", "sm_clock_mhz", _count, "", " MHz"),
+)
+HOST: tuple[tuple[str, str, Callable[[float], str], str, str], ...] = (
+    ("CPU", "process_cpu_cores", "{:.1f}".format, "cores", " cores"),
+    ("process", "rss_bytes", format_bytes, "", ""),
+    ("memory free", "memory_available_bytes", format_bytes, "", ""),
+)
+"""Labels, readings (docs/monitor.md has their names), how they print, their limits, and the unit
+behind both.
+"""
+
+
+def _read(watched: Watched, sample: Sample, rows: Iterable[Any]) -> Iterator[Field]:
+    """Readings of the last sample; those that are missing are left out."""
+    for label, name, form, limit, unit in rows:
+        value, most = sample.readings.get(name), watched.limits.get(limit)
+        if value is not None:
+            told = form if form is format_bytes else _count
+            of_all = "" if most is None else f" of {told(most)}"
+            yield (label, f"{form(value)}{of_all}{unit}", "cyan")
+
+
 def device_fields(sample: Sample, watched: Watched) -> list[Field]:
-    """Return what the device did in the last sample; readings that are missing are left out."""
-    read, limits = parse(SensorReadings, sample.readings), watched.limits
-    fields: list[Field] = []
-    if (used := read.device_utilization) is not None:
-        fields.append(("device", f"{used * 100:.0f} %", "cyan"))
-    if (memory := read.device_memory_bytes) is not None:
-        limit = limits.device_memory_bytes
-        of_all = "" if limit is None else f" of {format_bytes(limit)}"
-        fields.append(("device memory", format_bytes(memory) + of_all, "cyan"))
-    if (power_w := read.power_w) is not None:
-        fields.append(("power", f"{power_w:.0f} W{_of(limits.power_limit_w)}", "cyan"))
-    if (temperature_c := read.temperature_c) is not None:
-        fields.append(("temperature", f"{temperature_c:.0f} \N{DEGREE SIGN}C", "cyan"))
-    if (clock_mhz := read.clock_mhz) is not None:
-        fields.append(("clock", f"{clock_mhz:,.0f} MHz", "cyan"))
+    """Return what the device did in the last sample."""
+    fields = [*_read(watched, sample, DEVICE)]
+    if "clock" not in [label for label, *_ in fields]:
+        fields += _read(watched, sample, [("clock", "cpu_clock_mhz", _count, "", " MHz")])
     for reason, seconds in (sample.throttled_s or {}).items():
         if seconds > 0 and sample.covers_s > 0:
             share = min(1.0, seconds / sample.covers_s)
@@ -134,28 +153,16 @@ def device_fields(sample: Sample, watched: Watched) -> list[Field]:
 
 def host_fields(sample: Sample, watched: Watched) -> list[Field]:
     """Return what the machine did in the last sample, and how old that is where it is old."""
-    read = parse(SensorReadings, sample.readings)
-    fields: list[Field] = []
-    if (used := read.process_cpu_cores) is not None:
-        fields.append(("CPU", f"{used:.1f}{_of(watched.limits.cores)} cores", "cyan"))
-    if (rss := read.rss_bytes) is not None:
-        fields.append(("process", format_bytes(rss), "cyan"))
-    if (free := read.memory_available_bytes) is not None:
-        fields.append(("memory free", format_bytes(free), "cyan"))
-    if swap := read.process_swap_bytes:
+    fields = [*_read(watched, sample, HOST)]
+    if swap := sample.readings.get("process_swap_bytes"):
         fields.append(("in swap", format_bytes(swap), "bold yellow"))
-    if (disk := read.disk_free_bytes) is not None:
+    if (disk := sample.readings.get("disk_free_bytes")) is not None:
         style = "bold yellow" if disk < NEARLY_FULL_BYTES else "cyan"
         fields.append(("disk free", format_bytes(disk), style))
     since_s = watched.wall() - sample.time
     if since_s > 3 * max(10.0, sample.covers_s):
         fields.append(("sampled", f"{age(since_s)} ago", "dim"))
     return fields
-
-
-def _of(limit: float | None) -> str:
-    """Return ` of 300`, "" where the limit is not known."""
-    return "" if limit is None else f" of {limit:.0f}"
 
 
 def point_fields(watched: Watched) -> list[Field]:

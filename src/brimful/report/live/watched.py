@@ -1,17 +1,17 @@
 """A run that is watched from another process. Of files that grow only what was appended is read."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
+from brimful.base.rundir import finite
 from brimful.base.units import parse_duration
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.hardware.monitored import Sample, sample_of
 from brimful.report.listing.listing import read_recipe
-from brimful.report.live.readings import SensorLimits
 from brimful.report.live.run_state import RunState
 from brimful.report.live.status import (
     RecoveryPoints,
@@ -26,7 +26,7 @@ from brimful.report.live.status import (
 from brimful.report.live.tail import Tail
 from brimful.runs.bookkeeping import json_or_none
 from brimful.runs.files import JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
-from brimful.runs.parsing import Json, mapping, parse
+from brimful.runs.parsing import Json, mapping
 from brimful.runs.plans import read_plan
 from brimful.runs.records import Record, SessionStart, StepRecord, read_record
 
@@ -82,7 +82,7 @@ class Watched:
         self.folder, self.wall = folder, clock
         self.clock = RecordClock(clock)
         self.losses: list[float] = []
-        self.limits = SensorLimits()
+        self.limits: Mapping[str, float] = {}
         self.sample: Sample | None = None
         self.points = RecoveryPoints()
         self.writer: RunWriter | None = None
@@ -145,7 +145,9 @@ class Watched:
 
     def _take_sample(self, record: Json) -> None:
         if record.get("kind") == "monitor":
-            self.limits = parse(SensorLimits, mapping(record.get("limits")))
+            limits = mapping(record.get("limits"))
+            known = {name: finite(value) for name, value in limits.items()}
+            self.limits = {name: each for name, each in known.items() if each is not None}
         elif record.get("kind") == "sample":
             self.sample = sample_of(record) or self.sample
 

@@ -229,9 +229,14 @@ def _why(entry: Surveyed) -> tuple[Block, ...]:
     footprint, times = entry.derived.footprint, times_of(entry)
     terms = [(name, Cell(size, format_bytes)) for name, size in footprint.terms.items()]
     predicted = [
-        (label, _cell(name, each).text, between(name, each), each.basis)
+        (
+            label,
+            format_named(name, times[name].value),
+            between(name, times[name]),
+            times[name].basis,
+        )
         for name, label in PREDICTED.items()
-        if (each := times.get(name))
+        if name in times
     ]
     return fold(
         f"{entry.device.name}: every term, and why it was planned so",

@@ -245,7 +245,9 @@ def _verdict(footprint: Footprint, width: int) -> Text:
 
 
 def _micro_batches(table: Sequence[Footprint], chosen: int) -> Text:
-    rows = [("micro-batch", "allocated", "reserved", "in all", "head-room", "")]
+    rows: list[tuple[str, ...]] = [
+        ("micro-batch", "allocated", "reserved", "in all", "head-room", "")
+    ]
     for footprint in table:
         mark = " tightly" * footprint.is_tight
         mark += " ← plan" * (footprint.micro_batch == chosen)
