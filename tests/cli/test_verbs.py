@@ -257,14 +257,6 @@ def test_an_empty_data_file_is_told(
     _refused(brimful("train", recipe_file), str(corpus), "holds no text")
 
 
-def test_data_that_are_not_utf_8_are_told_with_the_line(
-    brimful: Brimful, recipe_file: Path, corpus: Path
-) -> None:
-    corpus.write_bytes(b"# one\ncaf\xe9\n")
-
-    _refused(brimful("train", recipe_file), f"{corpus}:2: byte 4", "0xe9", "not UTF-8", "iconv")
-
-
 def test_what_no_plan_can_mend_is_told_before_planning(
     brimful: Brimful,
     tuning: Callable[..., Recipe],
@@ -328,36 +320,6 @@ def test_a_file_that_the_system_refuses_is_no_traceback(
         _refused(brimful("diagnose", "rhyme"), str(rhyme / "model"), "Permission denied")
     finally:
         (rhyme / "model").chmod(0o700)
-
-
-def test_a_document_longer_than_the_context_is_told_with_the_way_out(
-    brimful: Brimful, recipe_file: Path
-) -> None:
-    _refused(
-        brimful("train", recipe_file, "data.layout=document"),
-        "documents are longer than sequence_length 32",
-        "data.long_documents=truncate",
-    )
-
-
-def test_a_vocabulary_larger_than_the_data_support_is_told_with_the_largest(
-    brimful: Brimful, recipe_file: Path
-) -> None:
-    message = _refused(
-        brimful("train", recipe_file, "tokenizer.vocabulary=30000"),
-        "tokenizer.vocabulary=30000 is more than the training text supports",
-    )
-
-    reached = int(message.split("Use tokenizer.vocabulary=")[1].split()[0])
-    assert 256 < reached < 30_000
-
-
-def test_an_empty_validation_split_is_told(brimful: Brimful, recipe_file: Path) -> None:
-    _refused(
-        brimful("train", recipe_file, "data.validation=0.0001"),
-        "the validation split would be empty",
-        "data.split_by=position",
-    )
 
 
 def test_a_text_that_is_one_document_trains(brimful: Brimful, recipe_file: Path) -> None:
@@ -585,12 +547,6 @@ def test_training_again_says_that_it_is_finished_and_trains_nothing(
     assert {path: path.stat().st_mtime_ns for path in rhyme.rglob("*") if path.is_file()} == before
 
 
-def test_fresh_does_not_replace_a_finished_run(
-    brimful: Brimful, rhyme: Path, rhyme_file: Path
-) -> None:
-    _refused(brimful("train", rhyme_file, "--fresh"), "holds a finished run", "run.name=rhyme-2")
-
-
 def test_another_recipe_does_not_continue_the_run_and_is_told_what_differs(
     brimful: Brimful, rhyme: Path, rhyme_file: Path
 ) -> None:
@@ -664,20 +620,6 @@ def test_several_samples_are_numbered_and_differ(brimful: Brimful, rhyme: Path) 
     assert len(set(texts)) == 3
     assert all(text.startswith("one") for text in texts)
     assert [f"--- {number} ---" in said.out for number in (1, 2, 3)] == [True] * 3
-
-
-def test_sampling_settings_out_of_range_are_told_and_nothing_is_shown(
-    brimful: Brimful, rhyme: Path
-) -> None:
-    for option, value, told in (
-        ("--temperature", -1, "temperature"),
-        ("--top-k", 0, "top_k"),
-        ("--top-p", 1.5, "top_p"),
-    ):
-        said = brimful("generate", "rhyme", "--prompt", "one", option, value)
-
-        _refused(said, told)
-        assert said.out == ""
 
 
 def test_a_prompt_longer_than_the_context_is_told_and_nothing_is_shown(

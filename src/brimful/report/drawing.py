@@ -153,7 +153,8 @@ def _draw_chart(chart: Chart, axes: Axes) -> None:
     areas = [series for series in chart.series if series.look == "area"]
     if areas:
         colours = [AREAS[series.place] for series in areas]
-        heights, names = [series.y for series in areas], [series.name for series in areas]
+        heights = [np.array(series.y, np.float64) for series in areas]
+        names = [series.name for series in areas]
         axes.stackplot(areas[0].x, heights, labels=names, colors=colours, step="post", linewidth=0)
     for series in chart.series:
         if series not in areas:

@@ -77,9 +77,11 @@ class BrimfulCallback(TrainerCallback):  # type: ignore[misc]
             self.measured,
             args.world_size,
         )
-        predicted = plan and Predicted(
-            plan.device.name, plan.device.kind, plan.footprint, plan.step_time, plan.reason
-        )
+        predicted = None
+        if plan:
+            predicted = Predicted(
+                plan.device.name, plan.device.kind, plan.footprint, plan.step_time, plan.reason
+            )
         path = Path(self._report or Path(args.output_dir) / FILE_NAME)
         try:
             write_page(path, page, predicted)

@@ -120,14 +120,6 @@ def test_drawn_values_lie_in_their_intervals_on_the_scale(
         assert 0 <= low <= at <= low + width <= 100
 
 
-def test_the_page_stands_alone(study: tuple[Path, RunComparison]) -> None:
-    source = write_study_report(*study).read_text(encoding="utf-8")
-    assert not {"link", "img", "iframe"} & Links(source).tags
-    assert set(re.findall(r"https?:[^\"]*", source)) == {"http://www.w3.org/2000/svg"}
-    assert source.count("<script") == 1
-    assert "@media print" in source
-
-
 def test_without_the_studys_own_files_the_table_is_still_there(
     study: tuple[Path, RunComparison],
 ) -> None:
@@ -137,16 +129,6 @@ def test_without_the_studys_own_files_the_table_is_still_there(
     assert study[0].name in text
     assert "Left out" not in text
     assert "lora-16" in text
-
-
-def test_every_text_is_escaped(study: tuple[Path, RunComparison]) -> None:
-    (study[0] / "study.yaml").write_text(
-        STUDY.replace("What rank changes.", f'"{ATTACK}"').replace("adapter.rank=8", f'"{ATTACK}"')
-    )
-    (study[0] / "study.json").write_text(json.dumps({"left_out": {ATTACK: ATTACK}}))
-    page = page_of(study)
-    assert page.scripts == 1
-    assert page.text.count(ATTACK) >= 4
 
 
 def test_repetitions_of_a_variant_are_linked_each(scored_run: Callable[..., Path]) -> None:
@@ -264,12 +246,3 @@ def test_a_chains_accuracy_is_drawn_round_by_round_and_by_type_apart_from_the_sc
     assert "Units accuracy (%) by type of question" in text
     assert "new-pairs (n = 9)" in text
     assert "Units answer_rate[new-pairs]" not in text
-
-
-def test_every_text_of_a_round_is_escaped_and_the_page_stands_alone(
-    rounds: tuple[Path, RunComparison],
-) -> None:
-    page = page_of(rounds)
-    assert page.scripts == 1
-    assert not {"link", "img", "iframe"} & page.tags
-    assert page.text.count(ATTACK) == 8

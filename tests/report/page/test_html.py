@@ -8,22 +8,37 @@ import json
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fixture_types import MakeRun, Refuses
-from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
-from brimful.report.page.data_page import leakage_table, split_table, tokenizer_table
+from brimful.report.bars import Bar, Bars, Part
+from brimful.report.chart import Chart, Matrix, Series
 from brimful.report.page.facts import environment_table
-from brimful.report.page.html import script, write_report
-from brimful.report.page.plan_page import choice_table, sequence_batch
+from brimful.report.page.html import render_view, script, write_report
 from brimful.report.page.run_page import run_view
 from brimful.report.predictions import comparisons, memory_terms
 from brimful.report.scores import baselines
+from brimful.report.table import Cell, Gauge, Link, LinkCell, Table
+from brimful.report.views import (
+    AuthoredAnswer,
+    Card,
+    Chapter,
+    Code,
+    Command,
+    Fold,
+    Heading,
+    Paragraph,
+    Prompted,
+    SeenToken,
+    Tokens,
+    View,
+)
 from brimful.runs import read_run
 
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
@@ -177,6 +192,33 @@ def test_every_text_of_the_run_is_escaped(new_run: MakeRun) -> None:
     assert "img" not in page.tags
     assert not any(name.startswith("on") for name, _ in page.attributes)
     assert page.text.count(ATTACK) > 15
+    assert page.wrong == page.open == []
+
+
+def test_every_text_of_every_block_is_escaped() -> None:
+    """Whatever page it stands on."""
+    table = Table((ATTACK, ATTACK), ((ATTACK, Cell(ATTACK, note=ATTACK)),))
+    more = ((LinkCell((Link(ATTACK, ""),)), Gauge((0, 1), 0.5, None, ATTACK, ATTACK)),)
+    blocks = (
+        Paragraph(ATTACK, "note", ATTACK),
+        Heading(ATTACK),
+        Code(ATTACK),
+        Command(ATTACK, ATTACK),
+        Prompted(ATTACK, ATTACK, ATTACK, (AuthoredAnswer(ATTACK, ATTACK, ATTACK),), ATTACK),
+        Tokens((SeenToken(1, ATTACK, True),)),
+        replace(table, rows=table.rows + more),
+        Bars("", ATTACK, (Bar(ATTACK, (Part(ATTACK, 1, 1.0, ATTACK, 0),) * 2, ATTACK),)),
+        Chart("a", ATTACK, ATTACK, ATTACK, (Series(ATTACK, (1, 2), (1, 2)),), note=ATTACK),
+        Matrix("a", ATTACK, ATTACK, ATTACK, ATTACK, (ATTACK,), ((1,),), ATTACK),
+    )
+    part = Chapter("a", ATTACK, (Fold(ATTACK, blocks),), ATTACK)
+    card = Card(ATTACK, ATTACK, ATTACK)
+    view = View(ATTACK, ATTACK, ATTACK, (), (part,), (card,), ATTACK, footer=ATTACK)
+    page = Page(render_view(view))
+    assert page.tags.count("script") == 1
+    assert "img" not in page.tags
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+    assert page.text.count(ATTACK) == 50
     assert page.wrong == page.open == []
 
 
@@ -404,29 +446,6 @@ def test_a_fresh_model_that_was_asked_tasks_shows_them_too(
     assert "What was tuned" not in text
 
 
-def test_what_a_model_answers_is_escaped(
-    tuned_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
-) -> None:
-    folder = tuned_run(recipe=f"model: {ATTACK!r}\nadapter: {{rank: {ATTACK!r}}}\n")
-    hostile = answer_of(
-        1,
-        ATTACK,
-        ATTACK,
-        id=ATTACK,
-        prompt=ATTACK,
-        reference=ATTACK,
-        scores={"syntax": 0.0, ATTACK: 1.0},
-    )
-    answered(folder, "code-syntax", [hostile], notes=[ATTACK], isolation=ATTACK, data=ATTACK)
-    answered(folder / "untuned", "code-syntax", [hostile], prompt=ATTACK)
-    page = page_of(folder)
-    assert page.tags.count("script") == 1
-    assert "img" not in page.tags
-    assert not any(name.startswith("on") for name, _ in page.attributes)
-    assert page.text.count(ATTACK) > 10
-    assert page.wrong == page.open == []
-
-
 ODD: list[Any] = [
     None,
     True,
@@ -481,46 +500,6 @@ def test_values_of_any_other_kind_never_cost_the_report(new_run: MakeRun, seed: 
     page = page_of(folder)
     assert "Predicted and measured" in page.text
     assert page.wrong == page.open == []
-
-
-def test_a_missing_file_is_named_and_its_tables_are_absent(
-    new_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    run = read_run(new_run(last_step=3, plan=None, data=None, environment=None, recipe=None))
-    assert set(run.problems) == {
-        "recipe.yaml",
-        "plan.json",
-        "environment.json",
-        "data.json",
-        "samples.jsonl",
-        "scores.json",
-    }
-    assert run.problems["plan.json"] == snapshot
-    builders = (split_table, tokenizer_table, leakage_table, environment_table)
-    assert [build(run) for build in builders] == [None] * len(builders)
-    assert comparisons(run) == []
-
-
-def test_values_of_a_wrong_kind_are_passed_over(new_run: MakeRun) -> None:
-    plan = {
-        "predicted": [1],
-        "choices": {"a": 1},
-        "memory_terms": {"weights": "many"},
-        "micro_batch": "4",
-    }
-    run = read_run(
-        new_run(
-            plan=plan,
-            data={"splits": 3, "tokenizer": None},
-            scores={"validation": 2, "test": {"loss": None, "baselines": []}},
-            metrics=[{"kind": "step"}],
-        )
-    )
-    assert comparisons(run) == []
-    assert memory_terms(run) == []
-    assert choice_table(run.plan) is split_table(run) is None
-    assert baselines(run) == []
-    assert sequence_batch(run) == ""
 
 
 def test_reading_and_building_tables_changes_nothing(new_run: MakeRun) -> None:

@@ -240,9 +240,7 @@ def _why(entry: Surveyed) -> tuple[Block, ...]:
     ]
     return fold(
         f"{entry.device.name}: every term, and why it was planned so",
-        Table(
-            ("Term at the peak", "Size"), tuple((n, Cell(size, format_bytes)) for n, size in terms)
-        ),
+        table_of(("Term at the peak", "Size"), terms),
         choice_table(entry.derived.plan),
         table_of(("Time and cost", "", INTERVAL, "Predicted from"), predicted),
     )
