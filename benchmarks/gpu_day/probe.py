@@ -8,6 +8,7 @@ Each answer is written as soon as it is known; a question that fails says why, a
 Times are the least of several, in seconds.
 """
 
+import functools
 import itertools
 import json
 import sys
@@ -30,6 +31,7 @@ ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 HEADS, HEAD_SIZE = 16, 64
+Heads = tuple[Tensor, Tensor, Tensor]
 SEEN_TWICE = 5
 """How often a backward pass is made, whose gradients must be equal each time."""
 
@@ -104,7 +106,7 @@ def same_bits() -> Mapping[str, bool]:
             grad = torch.randn_like(heads[0])
 
             def gradients(
-                heads: Sequence[Tensor] = heads,
+                heads: Heads = heads,
                 grad: Tensor = grad,
                 backend: SDPBackend | None = backend,
             ) -> Sequence[Tensor]:
@@ -144,7 +146,7 @@ def loss() -> Mapping[str, float]:
     found = {"all logits at once": least_time(whole)}
     for chunk, few in itertools.product((tokens // 8, tokens), (False, True)):
         name = f"chunks of {chunk}{', few passes' if few else ''}"
-        found[name] = least_time(lambda chunk=chunk, few=few: in_chunks(chunk, few_passes=few))
+        found[name] = least_time(functools.partial(in_chunks, chunk, few_passes=few))
     return found
 
 
@@ -199,11 +201,11 @@ def least_time(run: Callable[[], object], times: int = 5) -> float:
 
 def passes_at(length: int, row: int, kernel: AbstractContextManager[None]) -> tuple[float, float]:
     """Return the seconds of one forward and one backward pass over the first positions of a row."""
-    heads = [each.narrow(2, 0, length) for each in heads_of(row)]
+    queries, keys, values = (each.narrow(2, 0, length) for each in heads_of(row))
     wait()
     began = time.perf_counter()
     with kernel:
-        attended = F.scaled_dot_product_attention(*heads, is_causal=True)
+        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
     wait()
     forward = time.perf_counter() - began
     attended.sum().backward()
@@ -211,14 +213,13 @@ def passes_at(length: int, row: int, kernel: AbstractContextManager[None]) -> tu
     return round(forward, 5), round(time.perf_counter() - began - forward, 5)
 
 
-def heads_of(
-    length: int, *, rows: int = 1, queries: int = HEADS, keys: int = HEADS
-) -> list[Tensor]:
+def heads_of(length: int, *, rows: int = 1, queries: int = HEADS, keys: int = HEADS) -> Heads:
     """Return queries, keys and values as views of what a layer's products give: (B, H, T, D)."""
-    return [
-        random_of(rows, length, count, HEAD_SIZE).transpose(1, 2).requires_grad_()
-        for count in (queries, keys, keys)
-    ]
+
+    def made(count: int) -> Tensor:
+        return random_of(rows, length, count, HEAD_SIZE).transpose(1, 2).requires_grad_()
+
+    return made(queries), made(keys), made(keys)
 
 
 def random_of(*shape: int) -> Tensor:
