@@ -3,11 +3,16 @@ planned on two devices, or refused with the deciding key named.
 
     python benchmarks/foreign_configs.py [--only WORDS] [--no-record]
     python benchmarks/foreign_configs.py --folder FOLDER [--store]
+    python benchmarks/foreign_configs.py --sample
 
 Without a folder it works from `foreign_configs.json`: the address of each file, and the keys in it
 that decide memory and time, as they were read. With a folder that holds the files
 (OWNER+REPOSITORY/PATH) these are read again and compared; --store writes what was read. A row with
 changes is the same file after a user followed the advice of the refusal, such as to name a length.
+
+--sample only reads the 133 files of `foreign_sample.json`, drawn by a seed from public repositories
+and split before anyone looked at them: what one half was refused for was mended, the other half is
+reported on. Of each file it holds the deciding keys, and whether it was planned before.
 """
 
 import argparse
@@ -32,6 +37,7 @@ from brimful.report.plan.jobs import described
 from record import write_record
 
 STORED = Path(__file__).with_suffix(".json")
+SAMPLE = STORED.with_name("foreign_sample.json")
 DEVICES = ("NVIDIA L4", "NVIDIA H100 80GB HBM3")
 NOT_STORED = ("datasets", "dataset_mixture", "learning_rate")
 """Keys that say what to learn from, not how much memory that takes."""
@@ -46,8 +52,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the files lie")
     parser.add_argument("--store", action="store_true", help="write what was read from them")
     parser.add_argument("--only", default="", help="only addresses with these words")
+    parser.add_argument("--sample", action="store_true", help="read the drawn files")
     parser.add_argument("--no-record", action="store_true")
     asked = parser.parse_args()
+    if asked.sample:
+        print("\n".join(sample_lines(json.loads(SAMPLE.read_text(encoding="utf-8")))))
+        return
     rows = json.loads(STORED.read_text(encoding="utf-8"))
     if asked.folder is not None:
         read = [_read_again(row, asked.folder) for row in rows]
@@ -65,6 +75,27 @@ def main() -> None:
     print(_summary(results))
     if not asked.no_record and not asked.only:
         print(write_record("foreign_configs", {"summary": _counts(results), "files": results}))
+
+
+def sample_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return for each half and tool how many of the drawn files are planned, and were before."""
+    lines = []
+    for half, tool in sorted({(row["half"], row["tool"]) for row in rows}):
+        chosen = [row for row in rows if (row["half"], row["tool"]) == (half, tool)]
+        before = sum(row["planned_before"] for row in chosen)
+        now = sum(not refused_now(row) for row in chosen)
+        lines.append(f"{half}, {tool}: {now} of {len(chosen)} planned, {before} before")
+    return lines
+
+
+def refused_now(row: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a drawn file that are not understood, or what else refuses it."""
+    if not row["keys"]:
+        return list(row["refused"])
+    read = read_job(tool_named(row["tool"]), row["keys"])
+    if read.job is not None and models.find(read.job.model) is None:
+        return ["the model is not in the catalog"]
+    return [each.key for each in read.unknown]
 
 
 def _path_of(address: str, folder: Path) -> Path:

@@ -68,7 +68,7 @@ ROOM_NODES = {
     "evaluation": 33_000,
     "kinds": 17_000,
     "rehearsal": 37_500,
-    "other_trainers": 26_500,
+    "other_trainers": 29_500,
     "report": 101_000,
     "trainers": 11_000,
     "chains": 39_000,

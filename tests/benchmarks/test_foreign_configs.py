@@ -57,3 +57,12 @@ def test_every_file_is_planned_on_two_devices_or_refused_with_a_key() -> None:
             assert len(said["devices"]) == 2
             verdicts = {each["verdict"] for each in said["devices"].values()}
             assert verdicts <= {"fits", "does not fit", "uncertain"}
+
+
+def test_drawn_files_are_read_as_stored_and_half_of_them_was_not_looked_at() -> None:
+    rows = json.loads(foreign_configs.SAMPLE.read_text(encoding="utf-8"))
+    halves = [row["half"] for row in rows]
+
+    assert len({row["address"] for row in rows}) == len(rows) >= 120
+    assert abs(halves.count("work") - halves.count("report")) <= 1
+    assert [foreign_configs.refused_now(row) for row in rows] == [row["refused"] for row in rows]

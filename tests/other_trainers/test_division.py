@@ -8,7 +8,7 @@ import pytest
 
 from brimful.base.errors import RequestError
 from brimful.other_trainers.as_recipe import recipe_text
-from brimful.other_trainers.division import division_of
+from brimful.other_trainers.division import PartlyHeld, division_of
 from brimful.other_trainers.file import read_file
 from brimful.recipe import load_text
 
@@ -61,7 +61,7 @@ learning_rate: 1e-4
             },
             "sharded",
         ),
-        ({"deepspeed": "zero3.json"}, None),
+        ({"deepspeed": "mine.json"}, None),
     ],
 )
 def test_settings_mean_a_spread_or_are_refused_with_a_reason(
@@ -71,6 +71,8 @@ def test_settings_mean_a_spread_or_are_refused_with_a_reason(
     assert division.spread == spread
     assert division.reason
     assert (spread is not None) == ("--as-recipe" in division.reason)
+    is_refused = "not understood" in division.reason or "not found" in division.reason
+    assert (division.held is None) == is_refused
 
 
 @pytest.mark.parametrize("given", [{}, {"deepspeed": None}, {"fsdp": ""}, {"fsdp": False}])
@@ -98,8 +100,8 @@ def test_the_advice_works_the_recipe_has_the_spread(
     path = _file(tmp_path, more)
     read = read_file(path, "axolotl")
 
-    assert read.job is None
-    assert [each.describe() for each in read.unknown] == snapshot
+    assert read.job is not None
+    assert read.assumed == snapshot
     recipe = load_text(recipe_text(path, read), "a test")
     assert recipe.plan.spread == spread
 
@@ -115,10 +117,52 @@ def test_the_advice_works_the_recipe_has_the_spread(
 def test_what_no_recipe_does_is_refused(tmp_path: Path, more: str) -> None:
     (tmp_path / "zero2.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}))
     path = _file(tmp_path, more)
-    with pytest.raises(RequestError, match=r"deepspeed|fsdp"):
+    with pytest.raises(RequestError, match=r"deepspeed|fsdp|load_in_8bit"):
         recipe_text(path, read_file(path, "axolotl"))
+
+
+def _held(**zero: Any) -> PartlyHeld:
+    held = division_of({"deepspeed": {"zero_optimization": zero}}).held
+    assert held is not None
+    return held
+
+
+def test_buckets_of_deepspeed_are_in_16_bits_and_two_where_communication_overlaps() -> None:
+    """500 million elements by default; gathered weights of ZeRO-3 are at most 10^9 elements."""
+    weights_bytes = 16 * 10**9
+
+    assert _held(stage=2).buffers(weights_bytes) == 10**9
+    assert _held(stage=2, overlap_comm=True).buffers(weights_bytes) == 2 * 10**9
+    assert _held(stage=1, reduce_bucket_size=2e8).buffers(weights_bytes) == 4 * 10**8
+    assert _held(stage=3).buffers(weights_bytes) == 2 * 10**9
+    assert _held(stage=3).buffers(10**9) == 10**9
+    assert _held(stage=0).buffers(weights_bytes) == 0
+
+
+def test_what_is_offloaded_lies_on_the_host() -> None:
+    assert _held(stage=2, offload_optimizer={"device": "cpu"}).on_host == ("optimizer states",)
+    assert _held(stage=3, offload_param={"device": "nvme"}).on_host == ("weights", "adapters")
+    of_fsdp = division_of({"fsdp": "full_shard offload"}).held
+    assert of_fsdp is not None
+    assert set(of_fsdp.parts) == set(of_fsdp.on_host)
+    assert of_fsdp.buffers(3 * 10**9) == 10**9
+
+
+@pytest.mark.parametrize(
+    ("named", "stage"), [("examples/deepspeed/ds_z3_config.json", 3), ("/a/zero2.json", 2)]
+)
+def test_files_that_come_with_a_tool_are_known_by_name(
+    tmp_path: Path, named: str, stage: int
+) -> None:
+    read = read_file(_file(tmp_path, f"deepspeed: {named}\n"), "axolotl")
+
+    assert read.job is not None
+    assert read.assumed[0].startswith("deepspeed: ")
+    assert f"ZeRO-{stage}, planned for one of 8 devices" in read.assumed[0]
 
 
 def test_without_the_key_the_plan_is_of_one_device(tmp_path: Path) -> None:
     path = _file(tmp_path, "fsdp: full_shard\n")
-    assert read_file(path, "axolotl", ["fsdp=null"]).job is not None
+    job = read_file(path, "axolotl", ["fsdp=null"]).job
+    assert job is not None
+    assert job.held is None

@@ -79,8 +79,8 @@ def test_what_is_no_yaml_is_left_to_the_reader_of_recipes(tmp_path: Path) -> Non
         ("sequence_len: '{{ length }}'", "sequence_len"),
         ("optimizer: muon", "optimizer"),
         ("micro_batch_size: two", "micro_batch_size"),
-        ("deepspeed: zero3.json", "deepspeed"),
-        ("fsdp_config: {offload_params: true}", "fsdp_config"),
+        ("deepspeed: mine.json", "deepspeed"),
+        ("fsdp_config: {fsdp_sharding_strategy: MINE}", "fsdp_config"),
         ("load_in_8bit: true", "load_in_8bit"),
         ("activation_offloading: true", "activation_offloading"),
         ("micro_batch_sise: 2", "micro_batch_sise"),
@@ -119,6 +119,55 @@ def test_the_advice_on_keys_that_decide_nothing_works(tmp_path: Path) -> None:
 
     assert read_file(path, "axolotl").job is None
     assert read_file(path, "axolotl", ["my_note=null"]).job is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "key"), [("tokens: [<a>, <b>]", "tokens"), ("flash_attn_fuse_mlp: true",) * 2]
+)
+def test_what_decides_little_is_planned_and_said(tmp_path: Path, line: str, key: str) -> None:
+    read = read_file(_file(tmp_path, AXOLOTL + ATTENTION + line), "axolotl")
+
+    assert read.job is not None
+    assert [each.partition(":")[0] for each in read.assumed] == [key.partition(":")[0]]
+
+
+def test_a_length_that_a_file_of_torchtune_leaves_open_is_assumed_and_said(tmp_path: Path) -> None:
+    read = read_file(_file(tmp_path, "tokenizer: {max_seq_len: null}\n"), "torchtune")
+
+    assert read.values["sequence_length"] == 2048
+    assert read.assumed == ("tokenizer.max_seq_len: null: the longest example has 2,048 tokens",)
+
+
+def test_packed_rows_of_torchtune_need_a_length(tmp_path: Path) -> None:
+    read = read_file(_file(tmp_path, "dataset: {packed: true}\n"), "torchtune")
+
+    assert "tokenizer.max_seq_len" in [each.key for each in read.unknown]
+
+
+def test_older_names_of_trl_mean_the_loss_of_that_time(tmp_path: Path) -> None:
+    """Over whole logits, upcast again by accelerate; recomputation is off and reentrant unless the
+    file says otherwise.
+    """
+    text = "model_name_or_path: x/y\nmax_seq_length: 512\ntorch_dtype: bfloat16\nbf16: true\n"
+    read = read_file(_file(tmp_path, text), "trl")
+    recomputed = read_file(_file(tmp_path, text + "gradient_checkpointing: true\n"), "trl")
+
+    assert read.job is not None
+    assert (read.job.sequence_length, read.job.weights) == (512, "bf16")
+    assert read.job.loss.cross_entropy == "torch"
+    assert read.job.loss.upcast == "beside"
+    assert read.job.kernels.fp32_outputs
+    assert read.job.recompute == "none"
+    assert recomputed.values["recompute"] == "reentrant"
+    assert [each.partition(":")[0] for each in read.assumed] == ["torch_dtype", "max_seq_length"]
+
+
+def test_full_tuning_of_axolotl_without_a_flash_kernel_keeps_ends_in_fp32(tmp_path: Path) -> None:
+    path = _file(tmp_path, AXOLOTL)
+
+    assert read_file(path, "axolotl").values["upcast"] == "ends"
+    assert read_file(path, "axolotl", ["adapter=lora"]).values["upcast"] == "none"
+    assert read_file(path, "axolotl", ["flash_attention=true"]).values["upcast"] == "none"
 
 
 def test_references_of_torchtune_are_followed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fixture_types import Refuses
 from brimful.base.errors import PlanError
 from brimful.chains.devices import rates_of
 from brimful.hardware import catalog
+from brimful.other_trainers.division import PartlyHeld
 from brimful.other_trainers.job import TrainingJob
 from brimful.other_trainers.planned import (
     JobTraces,
@@ -101,6 +102,51 @@ def test_a_limit_of_tokens_is_no_length_of_rows(job: TrainingJob, traces: JobTra
     assert planned(between, "packed").verdict == "does not fit"
     assert planned(round(0.9 * short), "padded").verdict == "does not fit"
     assert planned(round(0.9 * short), "padded").longest_row == 0
+
+
+def test_a_term_that_may_be_absent_widens_the_low_end_by_its_share(
+    job: TrainingJob, traces: JobTraces
+) -> None:
+    """As gradients that go in the backward pass."""
+    job = replace(job, rows="packed")
+    held = PartlyHeld(("adapters",), expected=1)
+    whole, partly = (_plan(each, traces) for each in (job, replace(job, held=held)))
+    adapters = whole.footprint.terms["adapters"]
+    tensors = whole.footprint.allocated.value
+
+    assert partly.footprint.driver.low == pytest.approx(
+        (1 - adapters / tensors) * whole.footprint.driver.low, rel=1e-3
+    )
+    assert partly.footprint.driver.value == pytest.approx(whole.footprint.driver.value)
+    assert partly.step_s is not None
+    assert partly.largest is None
+
+
+def test_one_of_eight_devices_holds_an_eighth_of_what_is_divided(
+    job: TrainingJob, traces: JobTraces
+) -> None:
+    """Weights and states of ZeRO-3 by hand: 8 more bytes a weight, for a copy and states in fp32,
+    of which one device has all, and one of eight an eighth.
+    """
+    job = replace(job, rows="packed", adapter=None)
+    held = PartlyHeld(("weights", "optimizer states"), buffer_bytes=1000, has_masters=True)
+    whole, partly = (_plan(each, traces).footprint for each in (job, replace(job, held=held)))
+    weights, states = (whole.terms.get(name, 0) for name in held.parts)
+    masters = 8 * whole.trainable
+
+    assert partly.terms["weights"] == pytest.approx(weights / 8, rel=1e-3)
+    assert partly.terms["optimizer states"] == pytest.approx((states + masters) / 8, rel=1e-3)
+    assert partly.terms["communication buffers"] == 1000
+    assert partly.driver.high - whole.driver.high == pytest.approx(masters + 1000)
+    assert _plan(replace(job, held=held), traces).step_s is None
+
+
+def test_what_lies_on_the_host_takes_nothing(job: TrainingJob, traces: JobTraces) -> None:
+    job = replace(job, rows="packed", adapter=None)
+    held = PartlyHeld((), on_host=("weights", "optimizer states"))
+    partly = _plan(replace(job, held=held), traces).footprint
+
+    assert not {"weights", "optimizer states"} & set(partly.terms)
 
 
 def test_rows_that_are_joined_without_a_flash_kernel_are_one_row_with_a_mask(

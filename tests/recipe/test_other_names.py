@@ -18,6 +18,7 @@ OF_KERNELS = {
     "padding_free",
     "optimizer_in_bwd",
     "upcast_layernorm",
+    "callbacks",
 }
 PREFIXES = ("liger_", "lora_", "use_liger", "enable_liger", "cut_", "upcast_")
 PARTS = ("_kwargs", "_component_", "quant", "trust_remote_code", "adapter_dtype", "pad_to", "vllm")

@@ -51,6 +51,7 @@ class JobPlans:
             "tool_version": first.tool.version,
             "facts": {name: described(name, value) for name, value in first.values.items()},
             "said_by": dict(first.said_by),
+            "assumed": list(first.assumed),
             "unknown": [each.describe() for each in first.unknown],
             "devices": [entry.to_json() for entry in self.entries],
         }

@@ -32,9 +32,9 @@ def recipe_text(path: Path, read: ReadJob) -> str:
         RequestError: something that decides is not understood.
         RecipeError: the values make no recipe.
     """
-    job = read.on_one_device
-    if job is None:
-        listed = "; ".join(each.describe() for each in read.unknown)
+    job = read.job
+    if job is None or (job.held and job.held.expected < 1 and read.divided.spread is None):
+        listed = "; ".join(each.describe() for each in read.unknown) or "; ".join(read.assumed)
         raise RequestError(f"{path} cannot be written as a recipe: {listed}.")
     values = _values(path, read, job)
     lines = [
@@ -85,8 +85,8 @@ def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
         values["preference"] = dict(said["preference"])
     if isinstance(said.get("seed"), int):
         values["seed"] = said["seed"]
-    if read.spread is not None:
-        values["plan"] = {"spread": read.spread}
+    if read.divided.spread is not None:
+        values["plan"] = {"spread": read.divided.spread}
     return values
 
 
@@ -145,7 +145,9 @@ def _comments(key: str, read: ReadJob, job: TrainingJob) -> list[str]:
         "batch": [
             f"{title}: {job.micro_batch} x {job.accumulation} on each device; here the plan"
             " chooses how a step is divided.",
-            "With several devices, multiply by their number." if read.spread is not None else "",
+            "With several devices, multiply by their number."
+            if read.divided.spread is not None
+            else "",
         ],
         "data": [_on_data(read)],
         "optimizer": [

@@ -5,10 +5,18 @@ takes time is imported here.
 from pathlib import Path
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
-SUFFIXES = (".yaml", ".yml", ".json", ".py", ".ipynb")
+SCRIPT = ".sh"
+SUFFIXES = (".yaml", ".yml", ".json", ".py", ".ipynb", SCRIPT)
+
+
+def is_command(name: str) -> bool:
+    """Return whether a name is a command line in quotes."""
+    return " --" in name
 
 
 def is_candidate(name: str) -> bool:
-    """Return whether a name given for a recipe may be a file of another tool."""
+    """Return whether a name given for a recipe may be a file of another tool, or a command."""
+    if is_command(name):
+        return True
     path = Path(name)
     return path.suffix in (*SUFFIXES, *PICKLES) and path.is_file()

@@ -1,12 +1,15 @@
-"""How DeepSpeed and FSDP divide a job among devices, and which spread of a recipe is the same.
+"""How DeepSpeed and FSDP divide a job among devices, what one of them holds, and which spread of a
+recipe is the same.
 
 Read in transformers 5.23.0 (training_args.py: words of `fsdp`, keys of `fsdp_config`), accelerate
-1.14 (utils/constants.py: numbers of the strategies) and DeepSpeed's documentation of
-`zero_optimization`, 2026-11-25.
+1.14 (utils/constants.py: numbers of the strategies) and DeepSpeed's documentation and sources of
+`zero_optimization` (runtime/zero/{stage_1_and_2,stage3,config}.py: buckets and their defaults),
+2026-11-25.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from brimful.other_trainers.settings import is_off
@@ -27,18 +30,83 @@ NUMBERED = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_s
 STAGES: Mapping[Any, Spread | None] = {0: "replicated", 1: None, 2: None, 3: "sharded"}
 """By DeepSpeed's stage."""
 
-_OFFLOADED = (
-    "moves weights or optimizer states to the host, which brimful can neither plan nor train"
+DEVICES = 8
+"""That are expected to share a job; no file says how many there are."""
+WEIGHTS, STATES = ("weights", "adapters"), ("optimizer states",)
+REST = ("gradients", *STATES)
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "ZeRO-0": (),
+    "ZeRO-1": STATES,
+    "ZeRO-2": REST,
+    "ZeRO-3": (*WEIGHTS, *REST),
+    "FSDP's full_shard": (*WEIGHTS, *REST),
+    "FSDP's hybrid_shard": (*WEIGHTS, *REST),
+    "FSDP's shard_grad_op": REST,
+    "FSDP's hybrid_shard_zero2": REST,
+    "FSDP's no_shard": (),
+}
+"""Terms of memory of which each device holds a part."""
+BUCKET, MAX_LIVE = 5 * 10**8, 10**9
+"""DeepSpeed's defaults: elements of a bucket of gradients (twice where communication overlaps), and
+gathered elements of ZeRO-3.
+"""
+GATHERED = 1 / 3
+"""Of a model's weights that FSDP gathers at most: embedding, head and two blocks, 34 % of
+Qwen2.5-0.5B and 5 % of Llama 70B.
+"""
+_ON_HOST = {"device": "cpu"}
+_ALL_ON_HOST = {"stage": 3, "offload_optimizer": _ON_HOST, "offload_param": _ON_HOST}
+STANDARD: Mapping[str, Mapping[str, Any]] = {
+    "ds_z0_config.json": {"stage": 0},
+    "ds_z2_config.json": {"stage": 2},
+    "ds_z2_offload_config.json": {"stage": 2, "offload_optimizer": _ON_HOST},
+    "ds_z3_config.json": {"stage": 3},
+    "ds_z3_offload_config.json": _ALL_ON_HOST,
+    "zero1.json": {"stage": 1, "overlap_comm": True},
+    "zero2.json": {"stage": 2, "overlap_comm": True},
+    "zero3.json": {"stage": 3},
+    "zero3_bf16.json": {"stage": 3},
+    "zero3_bf16_cpuoffload_all.json": _ALL_ON_HOST,
+    "zero3_bf16_cpuoffload_params.json": {"stage": 3, "offload_param": _ON_HOST},
+}
+"""`zero_optimization` of the files that come with LLaMA-Factory and Axolotl."""
+
+_OFFLOADED = "moves weights or optimizer states to the host, which no recipe does"
+_WHOLE_WEIGHTS = "keeps whole weights on each device and divides the rest, which no recipe does"
+_AS_RECIPE = "--as-recipe writes a recipe with plan.spread={spread} for your devices"
+_PLANNED = (
+    f"planned for one of {DEVICES} devices that share it, from one of very many (low) to the only"
+    " one (high)"
 )
-_WHOLE_WEIGHTS = (
-    "keeps whole weights on each device and divides the rest, which brimful can neither plan nor"
-    " train"
-)
-_AS_RECIPE = (
-    "the tool's own step on several devices is not traced; --as-recipe writes a recipe with"
-    " plan.spread={spread}, which is planned for them. Without this key the plan is of one device"
-    " that holds all"
-)
+
+
+@dataclass(frozen=True)
+class PartlyHeld:
+    """Terms of memory of which a device holds an unknown part.
+
+    Attributes:
+        parts: Names of the terms.
+        expected: The part that is expected.
+        on_host: Terms in the host's memory.
+        buffer_bytes: Of communication and gathered weights at most; None for those of FSDP.
+        has_masters: 16-bit weights that train have fp32 copies and states beside them (DeepSpeed).
+    """
+
+    parts: tuple[str, ...]
+    expected: float = 1 / DEVICES
+    on_host: tuple[str, ...] = ()
+    buffer_bytes: int | None = 0
+    has_masters: bool = False
+
+    def __str__(self) -> str:
+        return ", ".join(dict.fromkeys((*self.parts, *self.on_host))) or "nothing"
+
+    def buffers(self, weights_bytes: int) -> int:
+        """Return the bytes of buffers and gathered weights at most, of a model's whole weights."""
+        if self.buffer_bytes is None:
+            return round(GATHERED * weights_bytes)
+        is_gathered = "weights" in (*self.parts, *self.on_host)
+        return min(self.buffer_bytes, weights_bytes) if is_gathered else self.buffer_bytes
 
 
 @dataclass(frozen=True)
@@ -47,11 +115,13 @@ class Division:
 
     Attributes:
         spread: The same in a recipe of brimful's; None where it has none, or nothing is said.
-        reason: Why the tool's own step is not planned; empty where nothing is said.
+        reason: What is planned, or why nothing is; empty where nothing is said.
+        held: What a device holds; None where that is not understood, or nothing is said.
     """
 
     spread: Spread | None = None
     reason: str = ""
+    held: PartlyHeld | None = None
 
 
 def division_of(given: Mapping[str, Any]) -> Division:
@@ -66,19 +136,37 @@ def division_of(given: Mapping[str, Any]) -> Division:
 
 
 def _of_deepspeed(value: Any) -> Division:
-    if not isinstance(value, dict):
+    if isinstance(value, dict):
+        zero = value.get("zero_optimization") or {}
+    elif (name := PurePosixPath(str(value)).name) in STANDARD:
+        zero = STANDARD[name]
+    else:
         return Division(None, "its stage is in a file that was not found from here")
-    zero = value.get("zero_optimization") or {}
     stage = zero.get("stage", 0)
-    for part in ("offload_optimizer", "offload_param"):
-        device = (zero.get(part) or {}).get("device", "none")
-        if device != "none":
-            return Division(None, f"{part} {_OFFLOADED}")
     if zero.get("zero_hpz_partition_size", 1) != 1 or zero.get("mics_shard_size", 0) > 0:
         return Division(None, "a second way of dividing weights is not understood")
     if stage not in STAGES:
         return Division(None, f"ZeRO stage {stage} is not understood")
-    return _division(f"ZeRO-{stage}", STAGES[stage])
+    on_host = tuple(
+        term
+        for part, terms in (("offload_optimizer", STATES), ("offload_param", WEIGHTS))
+        if (zero.get(part) or {}).get("device", "none") != "none"
+        for term in terms
+    )
+    name = f"ZeRO-{stage}"
+    buffers = _buffers_of_deepspeed(stage, zero)
+    held = PartlyHeld(PARTS[name], 1 / DEVICES, on_host, buffers, has_masters=True)
+    return _division(name, STAGES[stage], held)
+
+
+def _buffers_of_deepspeed(stage: int, zero: Mapping[str, Any]) -> int:
+    """Return the bytes of buckets, or of gathered weights of stage 3, in 16 bits."""
+    key, usual = ("stage3_max_live_parameters", MAX_LIVE)
+    if stage < 3:
+        key, usual = "reduce_bucket_size", BUCKET
+    said = zero.get(key)
+    elements = usual if isinstance(said, bool | str | None) else int(said)
+    return 2 * elements * bool(stage) * (1 + bool(stage < 3 and zero.get("overlap_comm")))
 
 
 def _of_fsdp(value: Any, config: Any) -> Division:
@@ -89,12 +177,15 @@ def _of_fsdp(value: Any, config: Any) -> Division:
     options = {str(key).removeprefix("fsdp_"): each for key, each in options.items()}
     words = value.replace(",", " ").split() if isinstance(value, str) else value
     words = {str(word).lower() for word in words} if isinstance(words, list) else set()
-    if "offload" in words or any(options.get(key) for key in ("offload_params", "cpu_offload")):
-        return Division(None, f"offloading {_OFFLOADED}")
+    offloads = any(options.get(key) for key in ("offload_params", "cpu_offload"))
     strategy = _strategy(words, options)
     if strategy not in STRATEGIES:
         return Division(None, f"FSDP's strategy {strategy} is not understood")
-    return _division(f"FSDP's {strategy}", STRATEGIES[strategy])
+    name = f"FSDP's {strategy}"
+    on_host = (*WEIGHTS, *REST) if offloads or "offload" in words else ()
+    gathers = None if "weights" in (*PARTS[name], *on_host) else 0
+    held = PartlyHeld(PARTS[name], on_host=on_host, buffer_bytes=gathers)
+    return _division(name, STRATEGIES[strategy], held)
 
 
 def _strategy(words: set[str], options: Mapping[str, Any]) -> str:
@@ -109,7 +200,9 @@ def _strategy(words: set[str], options: Mapping[str, Any]) -> str:
     return next((each for each in STRATEGIES if each in words), "full_shard")
 
 
-def _division(name: str, spread: Spread | None) -> Division:
+def _division(name: str, spread: Spread | None, held: PartlyHeld) -> Division:
+    if held.on_host:
+        return Division(None, f"{name}, {_PLANNED}; it {_OFFLOADED}", held)
     if spread is None:
-        return Division(None, f"{name} {_WHOLE_WEIGHTS}")
-    return Division(spread, f"{name}: {_AS_RECIPE.format(spread=spread)}")
+        return Division(None, f"{name}, {_PLANNED}; it {_WHOLE_WEIGHTS}", held)
+    return Division(spread, f"{name}, {_PLANNED}; {_AS_RECIPE.format(spread=spread)}", held)

@@ -1,4 +1,6 @@
-"""Reading a file of another tool: YAML, JSON or a script into plain keys, with changes on top."""
+"""Reading a file of another tool: YAML, JSON, a script or a command line into plain keys, with
+changes on top.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +10,8 @@ from brimful.base.discover import what_stands_at
 from brimful.base.dotted import override, parse_mapping
 from brimful.base.errors import RecipeError
 from brimful.other_trainers import script
-from brimful.other_trainers.candidates import PICKLES, is_candidate
+from brimful.other_trainers.candidates import PICKLES, SCRIPT, is_candidate, is_command
+from brimful.other_trainers.command import command_keys
 from brimful.other_trainers.job import ReadJob, read_job
 from brimful.other_trainers.recognise import recognised, tool_named
 
@@ -16,11 +19,37 @@ TEMPLATE = "It is a template"
 
 
 def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the keys of a file, with `key=value` changes.
+    """Return the keys of a file or a command in its place, with `key=value` changes.
 
     Raises:
-        RecipeError: it cannot be read, is a pickle, no YAML or JSON, or has no keys.
+        RecipeError: it cannot be read, is a pickle, no YAML or JSON, or has no keys; as
+            `command_keys`.
     """
+    keys = _of_command(str(path), "the command", Path()) if is_command(str(path)) else _of(path)
+    for change in changes:
+        try:
+            override(change, keys, {})
+        except ValueError as error:
+            raise RecipeError(str(error)) from error
+    return keys
+
+
+def _of_command(text: str, origin: str, folder: Path) -> dict[str, Any]:
+    named, keys = command_keys(text, origin)
+    if named is None:
+        return keys
+    path = next((each for each in _places(named, folder) if each.is_file()), None)
+    if path is None:
+        raise RecipeError(f"{origin} reads {named}, which was not found from here.")
+    return {**_of(path), **keys}
+
+
+def _places(named: str, folder: Path) -> tuple[Path, Path]:
+    """Return where a file may lie that is named in one of a folder: from here, or from there."""
+    return Path(named), folder / named
+
+
+def _of(path: Path) -> dict[str, Any]:
     if path.suffix in PICKLES:
         raise RecipeError(
             f"{path} is a pickle, which runs code when it is opened, so brimful does not read it."
@@ -33,17 +62,13 @@ def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} cannot be read: {error}") from error
+    if path.suffix == SCRIPT:
+        return _of_command(text, str(path), path.parent)
     if path.suffix in script.SUFFIXES:
         values = script.values_of(path, text)
     else:
         values = parse_mapping(text, str(path), hint=_hint(text))
-    keys = {str(key): value for key, value in values.items()}
-    for change in changes:
-        try:
-            override(change, keys, {})
-        except ValueError as error:
-            raise RecipeError(str(error)) from error
-    return keys
+    return {str(key): value for key, value in values.items()}
 
 
 def _hint(text: str) -> str:
@@ -65,7 +90,7 @@ def tool_of(name: str, changes: Sequence[str] = (), tool: str | None = None) -> 
     """
     if tool is not None:
         tool_named(tool)
-        if not Path(name).is_file():
+        if not is_command(name) and not Path(name).is_file():
             raise RecipeError(f"--tool {tool} reads a file, and {name} is none.")
         return tool
     if not is_candidate(name):
@@ -73,7 +98,7 @@ def tool_of(name: str, changes: Sequence[str] = (), tool: str | None = None) -> 
     try:
         values = read_values(Path(name), changes)
     except RecipeError as error:
-        if Path(name).suffix in PICKLES or TEMPLATE in str(error):
+        if Path(name).suffix in (*PICKLES, SCRIPT) or is_command(name) or TEMPLATE in str(error):
             raise
         return None  # the reader of recipes says what is wrong with it
     return recognised(values, name)
@@ -104,7 +129,7 @@ def _with_deepspeed(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     named = values.get("deepspeed")
     if not isinstance(named, str):
         return values
-    for path in (Path(named), folder / named):
+    for path in _places(named, folder):
         if path.suffix == ".json" and path.is_file():
             return {**values, "deepspeed": read_values(path)}
     return values

@@ -3,10 +3,11 @@ Plain values; no torch.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from brimful.other_trainers import division
+from brimful.other_trainers.command import LAUNCHED
 from brimful.other_trainers.settings import (
     Default,
     NotUnderstood,
@@ -14,6 +15,7 @@ from brimful.other_trainers.settings import (
     UnknownSetting,
     is_off,
     matches,
+    shown,
 )
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
@@ -49,7 +51,8 @@ class TrainingJob:
         weights: dtype of the weights while training; published: as the model was published.
         autocast: dtype of matrix products under autocast, "none" without.
         quantize: How the base's linear layers are stored, as in ForeignStep.
-        upcast: Non-quantised weights that are fp32 on a 16-bit base: none, norms or all.
+        upcast: Non-quantised weights that are fp32 on a 16-bit base: none, norms, those with
+            embeddings and head (ends), or all.
         adapter: None trains every weight.
         sequence_length: Tokens of a row at most.
         rows: padded: each row one example, padded to the longest of its batch; packed: rows are
@@ -64,13 +67,15 @@ class TrainingJob:
         loss: From hidden states to the loss.
         kernels: Fused kernels and habits of the tool's loop.
         sampling: How answers are drawn between steps; None: none are.
+        offloads: What checkpointed blocks keep lies in the host's memory.
+        held: Terms of memory of which a device holds a part; None for all that there are.
     """
 
     model: str
     weights: Literal["fp32", "bf16", "fp16", "published"]
     autocast: Literal["none", "bf16", "fp16"]
     quantize: Literal["none", "nf4", "nf4_single"]
-    upcast: Literal["none", "norms", "all"]
+    upcast: Literal["none", "norms", "ends", "all"]
     adapter: Lora | None
     sequence_length: int
     rows: Rows
@@ -83,9 +88,12 @@ class TrainingJob:
     loss: LossChain
     kernels: TrainerQuirks
     sampling: Sampling | None = None
+    offloads: bool = False
+    held: division.PartlyHeld | None = None
 
 
-FACTS = tuple(each.name for each in fields(TrainingJob))
+FACTS = tuple(each.name for each in fields(TrainingJob) if each.default is MISSING)
+"""Those that every tool says."""
 Facts = Mapping[str, Callable[[Settings], Any]]
 
 
@@ -105,6 +113,7 @@ class Tool:
         decides: Further keys that decide memory or time where they are switched on, and why brimful
             cannot plan with them.
         idle: Keys that decide neither.
+        assumes: Keys that decide little, and what is planned in place of them.
         idle_prefixes: Beginnings of further ones.
         approximations: What the traced step does otherwise than the tool, in sentences.
         flat: Makes the keys of a file those of the tables.
@@ -120,6 +129,7 @@ class Tool:
     recipe: Facts
     decides: Mapping[str, str]
     idle: frozenset[str]
+    assumes: Mapping[str, str] = field(default_factory=dict)
     idle_prefixes: tuple[str, ...] = ()
     approximations: tuple[str, ...] = ()
     flat: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
@@ -127,7 +137,7 @@ class Tool:
     @property
     def keys(self) -> frozenset[str]:
         """All keys that the tables name."""
-        return frozenset(self.defaults) | frozenset(self.decides) | self.idle
+        return frozenset().union(self.defaults, self.decides, self.assumes, self.idle)
 
 
 @dataclass(frozen=True)
@@ -141,8 +151,8 @@ class ReadJob:
         unknown: Keys that decide memory or time and are not understood.
         idle: Keys of the file that decide neither.
         recipe: Further values for a recipe, with `recipe_said_by` as above.
-        spread: Over several devices, as a recipe names it; None where nothing is said or brimful
-            has no such spread.
+        divided: What the file says of several devices.
+        assumed: What was assumed where the file leaves something open: `key: value: what`.
     """
 
     tool: Tool
@@ -152,17 +162,8 @@ class ReadJob:
     idle: tuple[str, ...]
     recipe: Mapping[str, Any] = field(default_factory=dict)
     recipe_said_by: Mapping[str, str] = field(default_factory=dict)
-    spread: division.Spread | None = None
-
-    @property
-    def on_one_device(self) -> TrainingJob | None:
-        """Return what each of several devices does, as if it held all; None where something else
-        that decides is not understood, or how they divide it.
-        """
-        others = [each for each in self.unknown if each.key not in division.KEYS]
-        if others or (self.unknown and self.spread is None):
-            return None
-        return TrainingJob(**self.values)
+    divided: division.Division = field(default_factory=division.Division)
+    assumed: tuple[str, ...] = ()
 
     @property
     def job(self) -> TrainingJob | None:
@@ -185,14 +186,31 @@ def read_job(tool: Tool, values: Mapping[str, Any], *, native_bf16: bool = True)
     for key, value in given.items():
         if key in tool.defaults or is_off(value) or matches(key, tool.idle, tool.idle_prefixes):
             continue
+        if assumed := {**tool.assumes, **LAUNCHED}.get(key):
+            settings.assume(key, assumed)
+            continue
         reason = tool.decides.get(key, f"no key of {tool.title} {tool.version} that brimful knows")
         if key in tool.decides and key in division.KEYS:
             reason = divided.reason
+            if divided.held is not None:
+                settings.assume(key, reason)
+                facts["held"], said_by["held"] = divided.held, f"{key}: {shown(value)}"
+                continue
         settings.note_unknown(key, reason)
     unknown = tuple(settings.unknown.values())
     recipe, recipe_said_by = _worked_out(tool.recipe, settings)
     idle = tuple(key for key in given if matches(key, tool.idle, tool.idle_prefixes))
-    return ReadJob(tool, facts, said_by, unknown, idle, recipe, recipe_said_by, divided.spread)
+    return ReadJob(
+        tool,
+        facts,
+        said_by,
+        unknown,
+        idle,
+        recipe,
+        recipe_said_by,
+        divided,
+        tuple(settings.assumed.values()),
+    )
 
 
 def _worked_out(facts: Facts, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from brimful.base.console import Say, silent
 from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError
@@ -21,7 +23,14 @@ from brimful.other_trainers.step import ForeignStep
 from brimful.other_trainers.tools.trl import USUAL_TARGETS
 from brimful.planning.job import ORDER
 from brimful.planning.kv_cache import LOGITS_BYTES, kv_shape
-from brimful.planning.memory import RESERVED_SHARE, Footprint, Replays, footprint
+from brimful.planning.memory import (
+    RESERVED_SHARE,
+    Footprint,
+    Replayed,
+    Replays,
+    footprint,
+    terms_at,
+)
 from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.ragged import PADDED_FRACTIONS
 from brimful.planning.specs import ModelFacts, facts_of_values
@@ -29,9 +38,14 @@ from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.survey import Memory
 from brimful.planning.target import target_of
 from brimful.planning.timing import WAITS, UnknownRate, share_of, step_time
+from brimful.planning.trace import KINDS
 from brimful.planning.work import IrregularWork
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
+MASTER_BYTES = 8
+"""That DeepSpeed holds of a 16-bit weight beside the step of the tool alone: an fp32 copy, and two
+states in fp32 instead of 16 bits.
+"""
 MOST_TRIED = 64
 """Micro-batches up to this are tried for the largest that fits."""
 SHORT_ROW = 64
@@ -175,13 +189,15 @@ def step_of(job: TrainingJob, model: LookedUpModel, device: Device) -> ForeignSt
         quantize=job.quantize,
         upcast=job.upcast == "all",
         fp32_norms=job.upcast == "norms",
+        fp32_ends=job.upcast == "ends",
         chain=job.loss,
         recompute=job.recompute != "none",
+        offload=job.offloads,
         cuda=device.kind == "cuda",
         flash=device.abilities.flash_attention and job.attention != "eager",
         attention=ATTENTION[job.attention],
         optimizer=job.optimizer,
-        quirks=replace(job.kernels, reentrant=job.recompute == "reentrant"),
+        quirks=replace(job.kernels, reentrant=job.recompute == "reentrant" and not job.offloads),
         accumulates=job.accumulation > 1,
         clips=job.clips,
         **_rows_of(job),
@@ -290,19 +306,22 @@ def plan_job(
     rows = 1 if is_one_row else job.micro_batch
     memory = _memory(job, spec, device, traces, process_bytes)
     largest = None
-    if searches and not is_one_row:
+    if searches and not is_one_row and job.held is None:
         of_several = replace(spec, padded=job.rows == "padded" and job.attention != "expanded")
         several = _memory(job, of_several, device, traces, process_bytes)
         largest = several.largest(max(MOST_TRIED, rows), "balanced")
     tokens = job.micro_batch * job.accumulation * job.sequence_length
-    step_s = _step_time(job, spec, memory, rows, rates)
-    full, longest_row = memory.at(rows), None
+    is_shared = job.held is not None and job.held.expected < 1
+    step_s = _step_time(job, spec, memory, rows, None if is_shared else rates)
+    replays, target = traces(spec), target_of(device, process_bytes, 0)
+    replayed = replays.at(rows, target.workspace_bytes)
+    full, longest_row = in_part(job, memory.at(rows), replayed), None
     if sampling is None and job.rows == "padded" and job.sequence_length > SHORT_ROW:
-        replays, target = traces(spec), target_of(device, process_bytes, 0)
 
         def padded_to(length: int) -> Footprint:
             part = rows * length / job.sequence_length
-            return footprint(replays.at(part, target.workspace_bytes), target, rows)
+            of_part = replays.at(part, target.workspace_bytes)
+            return in_part(job, footprint(of_part, target, rows), of_part)
 
         low = min(padded_to(SHORT_ROW).driver.low, full.driver.low)
         full = replace(full, driver=replace(full.driver, low=low))
@@ -347,6 +366,54 @@ def _sampled(
     )
     memory = Prediction(peak, short, round(peak + row_bytes * sampling.rows / shape.layers), about)
     return SampledJob(about, memory, verdict_on(memory, step.usable_bytes))
+
+
+def in_part(job: TrainingJob, whole: Footprint, replayed: Replayed) -> Footprint:
+    """Return the footprint of a device that holds a part of some terms: none of them and no buffer
+    at the low end, all at the high one. Its peak may be at another moment than the whole step's.
+
+    Args:
+        job: What is trained.
+        whole: The footprint of a device that holds all.
+        replayed: That step.
+    """
+    held = job.held
+    if held is None:
+        return whole
+    has_masters = held.has_masters and job.adapter is None and job.weights != "fp32"
+    trace = replayed.trace
+    masters = MASTER_BYTES * whole.trainable if has_masters else 0
+    buffer_bytes = held.buffers(whole.terms.get("weights", 0))
+
+    def terms(part: float, buffer_bytes: int) -> dict[str, int]:
+        shares = {**dict.fromkeys(held.parts, part), **dict.fromkeys(held.on_host, 0.0)}
+        shares_K = np.array([shares.get(kind, 1.0) for kind in KINDS])
+        sizes_S = np.rint(trace.sizes_S * shares_K[trace.kinds_S]).astype(trace.sizes_S.dtype)
+        scaled = replace(trace, sizes_S=sizes_S)
+        found = terms_at(scaled, int(scaled.live_E().argmax()))
+        found["optimizer states"] += round(masters * shares.get("optimizer states", 1.0))
+        found["communication buffers"] += buffer_bytes
+        return {kind: size for kind, size in found.items() if size}
+
+    expected = terms(held.expected, buffer_bytes)
+    before = int(trace.live_E().max())
+    none, every = (
+        sum(terms(part, number).values()) for part, number in ((0.0, 0), (1.0, buffer_bytes))
+    )
+    old = whole.driver
+    driver = replace(
+        old,
+        value=old.value + sum(expected.values()) - before,
+        low=old.low * min(1.0, none / before),
+        high=old.high + every - before,
+    )
+    outside = {name: size for name, size in whole.terms.items() if name not in KINDS}
+    return replace(
+        whole,
+        terms={**expected, **outside},
+        driver=driver,
+        verdict=verdict_on(driver, whole.usable_bytes),
+    )
 
 
 def _memory(

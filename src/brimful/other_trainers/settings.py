@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from brimful.base.text import shortened
 
-_TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
+_TEMPLATE = re.compile(r"\$\{|\{\{|\{%|\$\w")
 T = TypeVar("T")
 
 
@@ -61,6 +61,7 @@ class Settings:
         self._given, self._defaults = given, defaults
         self._read: dict[str, None] = {}
         self.unknown: dict[str, UnknownSetting] = {}
+        self.assumed: dict[str, str] = {}
 
     def __getitem__(self, key: str) -> Any:
         """Return the given value, or the default where the file has none or null.
@@ -91,6 +92,10 @@ class Settings:
         if value is None and key in self._defaults:
             value = self._defaults[key].value
         self.unknown.setdefault(key, UnknownSetting(key, value, reason))
+
+    def assume(self, key: str, what: str) -> None:
+        """Note what is assumed of a key that leaves it open, in words."""
+        self.assumed[key] = f"{key}: {shown(self._given.get(key))}: {what}"
 
     def is_given(self, key: str) -> bool:
         """Return whether the file sets a key to anything but null."""

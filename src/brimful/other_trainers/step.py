@@ -42,7 +42,8 @@ class LossChain:
             its input with the gradient (Unsloth's kernel, as copied by fms-acceleration; Liger's);
             "fused_linear" never holds all logits (Liger); "cut" never holds any (Apple's cut
             cross-entropy); "chunked" makes them in eight pieces and keeps the log-softmax of each
-            (torchtune's LinearCrossEntropyLoss); "tiled" makes 4,096 rows and 32,768 words at a
+            (torchtune's LinearCrossEntropyLoss), "chunked_outputs" all of them before
+            (CEWithChunkedOutputLoss); "tiled" makes 4,096 rows and 32,768 words at a
             time, and again in the backward pass (TRL's fused head).
         passes: Further passes of the same rows without gradients, while the outputs of the trained
             one are held: those of a reference.
@@ -52,7 +53,9 @@ class LossChain:
 
     upcast: Literal["beside", "instead", "none"] = "beside"
     shifted_copy: bool = False
-    cross_entropy: Literal["torch", "in_place", "fused_linear", "cut", "chunked", "tiled"] = "torch"
+    cross_entropy: Literal[
+        "torch", "in_place", "fused_linear", "cut", "chunked", "chunked_outputs", "tiled"
+    ] = "torch"
     passes: int = 0
     second_model: bool = False
     scored: int = 0
@@ -109,6 +112,7 @@ class ForeignStep(StepSpec):
         optimizer: As in StepSpec; paged_32bit keeps fp32 states in memory that the driver moves.
         gptq_group: Input features that share a scale; 0 for one group.
         fp32_norms: Only the weights of norms are fp32, on a 16-bit base.
+        fp32_ends: With them those of embeddings and head.
         chain: How the logits become a loss; None for the loss inside the transformers model.
         quirks: What else the trainer does otherwise.
         sharding: How a model lies in parts on several ranks: by torch's fully_shard, or by its
@@ -122,6 +126,7 @@ class ForeignStep(StepSpec):
     loss: Literal["model"] = "model"
     gptq_group: int = 128
     fp32_norms: bool = False
+    fp32_ends: bool = False
     chain: LossChain | None = None
     quirks: TrainerQuirks = TrainerQuirks()
     sharding: Literal["fsdp2", "fsdp1"] = "fsdp2"

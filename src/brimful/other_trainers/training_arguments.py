@@ -51,13 +51,13 @@ DECIDES: Mapping[str, str] = {
     "torch_empty_cache_steps": "the allocator's cache is emptied while training",
     "neftune_noise_alpha": "noise on the embeddings is not traced",
     "label_smoothing_factor": "a smoothed loss is not traced",
-    "optim_target_modules": "an optimizer for some modules only is not traced",
     "optim_args": "arguments of the optimizer are not understood",
     "use_cache": "a cache of keys and values while training is not traced",
     "use_cpu": "the job is planned for the device of --on",
 }
 IDLE = words(
     """
+        optim_target_modules
         output_dir overwrite_output_dir do_train do_eval do_predict eval_strategy
         evaluation_strategy prediction_loss_only per_device_eval_batch_size
         lr_scheduler_kwargs adam_beta1 adam_epsilon average_tokens_across_devices tf32
@@ -139,19 +139,23 @@ def autocast(settings: Settings) -> Literal["none", "bf16", "fp16"]:
     return "fp16" if settings.flag("fp16") else "none"
 
 
-def recompute(settings: Settings) -> Literal["none", "reentrant", "non_reentrant"]:
-    """Activation checkpointing; not reentrant by default from transformers 5 on."""
+def recompute(
+    settings: Settings, *, is_older: bool = False
+) -> Literal["none", "reentrant", "non_reentrant"]:
+    """Activation checkpointing; not reentrant by default from transformers 5 on (not `is_older`),
+    nor switched on by trainers of that time.
+    """
     key = (
         "activation_checkpointing"
         if settings.is_given("activation_checkpointing")
         else "gradient_checkpointing"
     )
-    if not settings.flag(key):
+    if not settings.flag(key) or (is_older and not settings.is_given(key)):
         return "none"
     options = settings[f"{key}_kwargs"]
     return (
         "reentrant"
-        if is_reentrant(settings, f"{key}_kwargs", options, usual=False)
+        if is_reentrant(settings, f"{key}_kwargs", options, usual=is_older)
         else ("non_reentrant")
     )
 

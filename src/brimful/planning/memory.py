@@ -368,7 +368,7 @@ def footprint(
     live_E = trace.live_E()
     peak_event = int(live_E.argmax())
     allocated = float(live_E[peak_event])
-    at_peak = _terms(trace, peak_event)
+    at_peak = terms_at(trace, peak_event)
     if target.kind == "cpu":
         held_bytes = sum(at_peak[kind] for kind in _OF_A_PASS)
         reserved = host_reserved(allocated, held_bytes, varying_passes)
@@ -430,7 +430,7 @@ def _cuda_footprint(
     driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
     if verdict == "fits":
         driver = dataclasses.replace(driver, high=min(driver.high, target.usable_bytes))
-    at_peak = _terms(trace, usage.peak_allocated_event)
+    at_peak = terms_at(trace, usage.peak_allocated_event)
     slack = round(reserved.value) - sum(at_peak.values())
     terms = {
         **at_peak,
@@ -516,7 +516,8 @@ def largest_at(trace: Trace, event: int, count: int = LARGEST_TENSORS) -> tuple[
     )
 
 
-def _terms(trace: Trace, event: int) -> dict[str, int]:
+def terms_at(trace: Trace, event: int) -> dict[str, int]:
+    """Return the bytes alive after an event by kind."""
     alive_S = trace.alive_at(event)
     sizes_S, kinds_S = trace.sizes_S[alive_S], trace.kinds_S[alive_S]
     return {kind: int(sizes_S[kinds_S == index].sum()) for index, kind in enumerate(KINDS)}
@@ -526,7 +527,7 @@ def standing_bytes(
     trace: Trace, kinds: Iterable[str] = ("weights", "adapters", "optimizer states")
 ) -> int:
     """Return the bytes of weights, adapters and optimizer states, or other kinds, at the peak."""
-    terms = _terms(trace, int(trace.live_E().argmax()))
+    terms = terms_at(trace, int(trace.live_E().argmax()))
     return sum(terms[name] for name in kinds)
 
 

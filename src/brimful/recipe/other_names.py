@@ -45,8 +45,9 @@ _NAMES = {
     "plan.micro_batch": "micro_batch_size per_device_train_batch_size",
     "plan.recompute": """gradient_checkpointing activation_checkpointing use_reentrant_gc
         enable_activation_checkpointing disable_gradient_checkpointing""",
+    "plan.offload": "activation_offloading enable_activation_offloading use_unsloth_gc",
     "plan.attention": """attn_implementation flash_attn flash_attention sdp_attention
-        eager_attention""",
+        eager_attention use_flash_attention_2""",
     "plan.precision": "bf16 fp16 dtype torch_dtype bfloat16 float16 pure_bf16",
     "plan.sampling": "use_vllm",
     "plan.packing": "sample_packing neat_packing packed dpo_padding_free",

@@ -113,6 +113,32 @@ def test_an_upcast_beside_the_logits_costs_them_once_more() -> None:
     assert beside - instead == BF16_LOGITS_BYTES
 
 
+def test_logits_of_all_pieces_that_stand_cost_them_but_one() -> None:
+    """torchtune's older loss gets bf16 logits of eight pieces; the newer one makes one at a time,
+    from a copy of the rows.
+    """
+    standing, made = (
+        _loss_peak_bytes(other(chain=LossChain("none", cross_entropy=kernel)))
+        for kernel in ("chunked_outputs", "chunked")
+    )  # type: ignore[arg-type]
+
+    copied_bytes = 2 * TOKENS * WIDTH
+    assert standing - made == pytest.approx(BF16_LOGITS_BYTES * 7 / 8 - copied_bytes, rel=0.05)
+
+
+def test_norms_embeddings_and_head_in_fp32_cost_two_bytes_a_weight() -> None:
+    """Two norms in each of two blocks and one behind them, embedding and head."""
+    weights = (5 * WIDTH) + 2 * VOCABULARY * WIDTH
+    plain, with_ends = (
+        _trace(other(chain=LossChain(), autocast="bf16", fp32_ends=ends)) for ends in (False, True)
+    )
+
+    def held(trace: Trace) -> int:
+        return int(trace.sizes_S[trace.kinds_S == KINDS.index("weights")].sum())
+
+    assert held(with_ends) - held(plain) == 2 * weights
+
+
 def test_a_kernel_in_place_saves_the_log_softmax() -> None:
     plain, in_place = (
         _peak_bytes(other(chain=LossChain(cross_entropy=kernel)), "forward")

@@ -69,13 +69,11 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        inputs, weight, _ = ctx.saved_tensors  # a checkpointed block unpacks them once only
         note_kernel(
-            "fused_rms_norm_backward",
-            "reduction",
-            (ctx.saved_tensors[0], grad_outputs[0]),
-            (grad_outputs[0],),
+            "fused_rms_norm_backward", "reduction", (inputs, grad_outputs[0]), (grad_outputs[0],)
         )
-        weight_grad = torch.empty_like(ctx.saved_tensors[1]) if ctx.trains else None
+        weight_grad = torch.empty_like(weight) if ctx.trains else None
         return grad_outputs[0], weight_grad, None
 
 

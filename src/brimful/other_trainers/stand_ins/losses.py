@@ -4,7 +4,7 @@ Shapes: B sequences, T positions, D hidden size, V vocabulary, N tokens of all s
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -249,12 +249,23 @@ def _chunked(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
     """
     hidden_ND = hidden_BTD.flatten(0, 1)
     hidden_ND = hidden_ND.index_select(0, torch.zeros(hidden_ND.shape[0], dtype=torch.int64))
+    return _in_pieces(_logits(network, piece_ND) for piece_ND in hidden_ND.tensor_split(CHUNKS))
+
+
+def _chunked_outputs(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
+    """torchtune's older one: the model returns the logits of all pieces, cut along the rows'
+    positions, which stand until the loss is there.
+    """
+    return _in_pieces([_logits(network, piece) for piece in hidden_BTD.tensor_split(CHUNKS, 1)])
+
+
+def _in_pieces(pieces: Iterable[Tensor]) -> Tensor:
     total = torch.zeros((), dtype=torch.float32)
-    for piece_ND in hidden_ND.tensor_split(CHUNKS):
-        targets_N = torch.zeros(piece_ND.shape[0], dtype=torch.int64)
-        logits_NV = _logits(network, piece_ND)
+    for logits in pieces:
+        logits_NV = logits.reshape(-1, logits.shape[-1])
+        targets_N = torch.zeros(logits_NV.shape[0], dtype=torch.int64)
         total = total + F.cross_entropy(logits_NV.float(), targets_N, reduction="sum")
-        del logits_NV
+        del logits, logits_NV
     return total
 
 
@@ -331,6 +342,7 @@ _WITHOUT_LOGITS: Mapping[str, Callable[[Tensor, Network, LossChain], Tensor]] = 
     "fused_linear": _fused_linear,
     "cut": _cut,
     "chunked": _chunked,
+    "chunked_outputs": _chunked_outputs,
     "tiled": _tiled,
 }
 """Losses that never hold all logits, by the name of the cross-entropy."""

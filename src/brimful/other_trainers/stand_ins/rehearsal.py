@@ -31,6 +31,11 @@ from brimful.rehearsal.training import divided, loss_of, loss_of_part, model_los
 from brimful.training.method import LossSum
 from brimful.training.selective import recompute_activations
 
+_ENDS = ("norm", "embed_tokens", "embed_in", "embed_out", "word_embeddings", "lm_head")
+"""Parts of the names of weights that Axolotl keeps in fp32 where all train (loaders/utils.py and
+model.py).
+"""
+
 
 @meta_model.register
 def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
@@ -53,6 +58,8 @@ def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
         upcast(model)
     elif spec.fp32_norms:
         upcast(model, lambda name: "norm" in name or ".ln_" in name)
+    elif spec.fp32_ends:
+        upcast(model, lambda name: any(part in name for part in _ENDS))
     return model
 
 

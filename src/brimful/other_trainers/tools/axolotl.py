@@ -77,6 +77,7 @@ DEFAULTS = {
             "float16": None,
             "gradient_checkpointing": False,
             "gradient_checkpointing_kwargs": None,
+            "activation_offloading": False,
             "sequence_len": 512,
             "sample_packing": None,
             "pad_to_sequence_len": None,
@@ -154,17 +155,26 @@ def _autocast(settings: Settings) -> Literal["none", "bf16", "fp16"]:
     return "none" if dtype == "fp32" or settings.flag("float16") else dtype
 
 
-def _upcast(settings: Settings) -> Literal["none", "norms", "all"]:
-    """With adapters, or with a flash kernel, norms and embeddings are cast back to 16 bits."""
-    is_cast_back = not is_off(settings["adapter"]) or _attention(settings) == "flash2"
-    if is_cast_back or _weights(settings) == "fp32":
-        return "none"
-    settings.refuse(
-        "attn_implementation",
-        "full tuning without a flash kernel leaves norms and embeddings in fp32, which is not"
-        " traced",
+def _upcast(settings: Settings) -> Literal["none", "ends"]:
+    """Full tuning leaves norms and embeddings in fp32, unless a flash kernel or cut cross-entropy
+    needs them in 16 bits.
+    """
+    is_cast_back = (
+        not is_off(settings["adapter"])
+        or _attention(settings) == "flash2"
+        or settings.flag("cut_cross_entropy")
     )
-    return "none"
+    return "none" if is_cast_back or _weights(settings) == "fp32" else "ends"
+
+
+def _offloads(settings: Settings) -> bool:
+    if is_off(settings["activation_offloading"]):
+        return False
+    if settings["activation_offloading"] is not True:
+        settings.refuse("activation_offloading", "only true is traced")
+    if not settings.flag("gradient_checkpointing"):
+        settings.refuse("activation_offloading", "is traced with gradient_checkpointing only")
+    return True
 
 
 def _quantize(settings: Settings) -> Literal["none", "nf4"]:
@@ -394,6 +404,7 @@ TOOL = Tool(
         "loss": _loss,
         "kernels": _kernels,
         "sampling": _sampling,
+        "offloads": _offloads,
     },
     recipe={
         "learns": _learns,
@@ -430,7 +441,6 @@ TOOL = Tool(
         "processor_type": "a model that reads images or sound, whose other parts are not planned",
         "chunked_cross_entropy": f"its compiled pieces {_UNTRACED[3:]}",
         "torch_compile": "the memory of a compiled step is not traced for other tools",
-        "activation_offloading": f"{_UNTRACED}: activations go to the host",
         "layer_offloading": _UNTRACED,
         "selective_checkpointing": _UNTRACED,
         "tiled_mlp": _UNTRACED,
@@ -449,7 +459,6 @@ TOOL = Tool(
         "experts_implementation": _UNTRACED,
         "model_quantization_config": _UNTRACED,
         "bnb_config_kwargs": "other options of bitsandbytes are not understood",
-        "tokens": "added tokens make the vocabulary larger by an unknown number",
         "resize_token_embeddings_to_32x": "rounds the vocabulary of the tokenizer",
         "use_eaft": _UNTRACED,
         "use_ray": "a job of several machines",
@@ -459,22 +468,24 @@ TOOL = Tool(
         "gc_steps": "the allocator's cache is emptied while training",
         "fp32_norms": _UNTRACED,
         "flash_attn_cross_entropy": _UNTRACED,
-        "flash_attn_fuse_mlp": _UNTRACED,
         "flash_optimum": _UNTRACED,
         "xformers_attention": _UNTRACED,
         "sage_attention": _UNTRACED,
         "flex_attention": _UNTRACED,
         "pretraining_dataset": "streamed pretraining is not planned yet",
-        "optim_target_modules": "an optimizer for some modules only is not traced",
         "optim_args": "arguments of the optimizer are not understood",
         "liger_rms_norm_gated": "is no kernel of the models that brimful traces with Liger",
         "overrides_of_model_config": "changes of the model's config are not applied",
         "model_config": "changes of the model's config are not applied",
         "max_packed_sequence_len": "was removed; sample_packing is meant",
     },
+    assumes={
+        "tokens": "the vocabulary is planned as published, without what these tokens add",
+        "flash_attn_fuse_mlp": "the MLP is planned unfused, as it is without xformers",
+    },
     idle=words(
         """
-        strict model_type tokenizer_type tokenizer_config tokenizer_use_fast
+        optim_target_modules strict model_type tokenizer_type tokenizer_config tokenizer_use_fast
         tokenizer_legacy base_model_config tokenizer_use_mistral_common chat_template
         chat_template_jinja special_tokens eot_tokens val_set_size test_datasets
         output_dir resume_from_checkpoint auto_resume_from_checkpoints lora_model_dir

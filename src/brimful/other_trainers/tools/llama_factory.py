@@ -24,6 +24,7 @@ DEFAULTS = {
             "enable_liger_kernel": False,
             "disable_gradient_checkpointing": False,
             "use_reentrant_gc": True,
+            "use_unsloth_gc": False,
             "upcast_layernorm": False,
             "upcast_lmhead_output": False,
             "quantization_bit": None,
@@ -173,6 +174,8 @@ def _model(settings: Settings) -> str:
 def _recompute(settings: Settings) -> Literal["none", "reentrant", "non_reentrant"]:
     if settings.flag("disable_gradient_checkpointing"):
         return "none"
+    if settings.flag("use_unsloth_gc"):
+        return "non_reentrant"
     return "reentrant" if settings.flag("use_reentrant_gc") else "non_reentrant"
 
 
@@ -231,6 +234,9 @@ TOOL = Tool(
         "attention": lambda settings: settings.one_of("flash_attn", ATTENTION),
         "loss": _loss,
         "kernels": _kernels,
+        "offloads": lambda settings: (
+            settings.flag("use_unsloth_gc") and not settings.flag("disable_gradient_checkpointing")
+        ),
     },
     recipe={
         **hf.RECIPE,
@@ -246,7 +252,6 @@ TOOL = Tool(
     decides={
         **hf.DECIDES,
         "use_unsloth": "Unsloth's kernels are not planned through LLaMA-Factory yet",
-        "use_unsloth_gc": "activations go to the host",
         "use_v1_kernels": _UNTRACED,
         "use_kt": _UNTRACED,
         "use_megatron_bridge": _UNTRACED,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from brimful.base.dotted import flatten
+from brimful.other_trainers.division import PartlyHeld
 from brimful.other_trainers.job import Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
@@ -26,6 +27,7 @@ DEFAULTS = {
             "clip_grad_norm": None,
             "enable_activation_checkpointing": False,
             "compile": False,
+            "enable_activation_offloading": False,
             "optimizer_in_bwd": False,
             "model._component_": None,
             "tokenizer.max_seq_len": None,
@@ -76,6 +78,10 @@ MODELS: Mapping[str, str] = {
     "gemma2_9b": "google/gemma-2-9b",
     "gemma2_27b": "google/gemma-2-27b",
     **{
+        f"qwen2_{size.lower().replace('.', '_')}": f"Qwen/Qwen2.5-{size}"
+        for size in ("0.5B", "1.5B", "7B")
+    },
+    **{
         f"qwen2_5_{size.lower().replace('.', '_')}{kind}": f"Qwen/Qwen2.5-{size}"
         for size in ("0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B")
         for kind in ("", "_base", "_instruct")
@@ -96,6 +102,10 @@ OPTIMIZERS: Mapping[str, Literal["foreach", "8bit", "paged_8bit", "paged_32bit"]
 }
 LOSSES: Mapping[str, LossChain] = {
     "torchtune.modules.loss.LinearCrossEntropyLoss": LossChain("none", cross_entropy="chunked"),
+    "torchtune.modules.loss.CEWithChunkedOutputLoss": LossChain(
+        "none", cross_entropy="chunked_outputs"
+    ),
+    "torch.nn.CrossEntropyLoss": LossChain("instead"),
 }
 PROJECTIONS = {"output_proj": "o_proj", **{name: name for name in ("q_proj", "k_proj", "v_proj")}}
 MLP = ("gate_proj", "up_proj", "down_proj")
@@ -175,16 +185,25 @@ def _adapter(settings: Settings) -> Lora | None:
     )
 
 
+ASSUMED_TOKENS = 2048
+"""Of the longest example, where a file does not say it."""
+
+
 def _length(settings: Settings) -> int:
-    if settings["tokenizer.max_seq_len"] is None:
-        settings.refuse("tokenizer.max_seq_len", "without it the longest example decides")
-    return settings.count("tokenizer.max_seq_len")
-
-
-def _rows(settings: Settings) -> Literal["padded"]:
+    key = "tokenizer.max_seq_len"
+    if settings[key] is not None:
+        return settings.count(key)
     if settings.flag("dataset.packed"):
-        settings.refuse("dataset.packed", "packed rows use flex attention, which is not traced")
-    return "padded"
+        settings.refuse(key, "packed rows need a length")
+    settings.assume(key, f"the longest example has {ASSUMED_TOKENS:,} tokens")
+    return ASSUMED_TOKENS
+
+
+def _rows(settings: Settings) -> Literal["padded", "packed"]:
+    if not settings.flag("dataset.packed"):
+        return "padded"
+    settings.assume("dataset.packed", "flex attention keeps what a flash kernel does")
+    return "packed"
 
 
 def _optimizer(
@@ -216,14 +235,25 @@ def _attention(settings: Settings) -> Literal["expanded", "eager"]:
     return "eager" if name.startswith("gemma2") else "expanded"
 
 
-def _kernels(settings: Settings) -> TrainerQuirks:
-    if settings.flag("optimizer_in_bwd"):
-        settings.refuse("optimizer_in_bwd", "updates inside the backward pass are not traced")
-    return TrainerQuirks()
+def _held(settings: Settings) -> PartlyHeld | None:
+    """Weights that are updated in the backward pass, where each gradient goes as it comes."""
+    key = "optimizer_in_bwd"
+    if not settings.flag(key):
+        return None
+    settings.assume(key, "gradients take from nothing to all of their memory")
+    return PartlyHeld(("gradients",), expected=1)
+
+
+def _offloads(settings: Settings) -> bool:
+    key = "enable_activation_offloading"
+    if settings.flag(key) and not settings.flag("enable_activation_checkpointing"):
+        settings.refuse(key, "is traced with enable_activation_checkpointing only")
+    return settings.flag(key)
 
 
 def _accumulation(settings: Settings) -> int:
-    return settings.count("gradient_accumulation_steps")
+    key = "gradient_accumulation_steps"
+    return 1 if settings[key] is None else settings.count(key)
 
 
 def _dataset(settings: Settings) -> str | None:
@@ -262,7 +292,9 @@ TOOL = Tool(
         "recompute": _recompute,
         "attention": _attention,
         "loss": _loss,
-        "kernels": _kernels,
+        "kernels": lambda settings: TrainerQuirks(),
+        "offloads": _offloads,
+        "held": _held,
     },
     recipe={
         "learning_rate": lambda settings: settings.number("optimizer.lr"),
@@ -281,7 +313,6 @@ TOOL = Tool(
         "loss_on_all": lambda settings: settings.flag("dataset.train_on_input"),
     },
     decides={
-        "enable_activation_offloading": "activations go to the host",
         "ac_mode": "selective checkpointing is not traced",
         "ac_option": "selective checkpointing is not traced",
         "fsdp_cpu_offload": SHARDING,

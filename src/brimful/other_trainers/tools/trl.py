@@ -54,6 +54,9 @@ DEFAULTS = {
         {
             "learning_rate": 2e-5,
             "max_length": 1024,
+            "max_seq_length": None,
+            "callbacks": None,
+            "activation_offloading": False,
             "packing": False,
             "packing_strategy": "bfd",
             "padding_free": False,
@@ -72,6 +75,8 @@ DEFAULTS = {
         {
             "model_name_or_path": None,
             "dtype": "float32",
+            "torch_dtype": None,
+            "use_flash_attention_2": None,
             "attn_implementation": None,
             "use_peft": False,
             "lora_r": 16,
@@ -106,22 +111,36 @@ USUAL_TARGETS = "usual"
 """Value of the fact "adapter targets" where peft chooses the layers by the type of the model."""
 
 
+def _is_older(settings: Settings) -> bool:
+    """Whether keys are of versions before 1.0, which had them by other names."""
+    older = [key for key in ("torch_dtype", "max_seq_length") if settings.is_given(key)]
+    if settings.flag("unsloth"):
+        return False
+    for key in older:
+        settings.assume(key, "a version before 1.0, whose loss is over whole logits")
+    return bool(older)
+
+
+def _dtype_key(settings: Settings) -> str:
+    return "torch_dtype" if settings.is_given("torch_dtype") else "dtype"
+
+
 def _is_16_bits(settings: Settings) -> bool:
     """Whether Unsloth chooses the type: the device's."""
-    return settings.flag("unsloth") and not settings.is_given("dtype")
+    return settings.flag("unsloth") and not settings.is_given(_dtype_key(settings))
 
 
 def _weights(settings: Settings) -> Any:
     if _is_16_bits(settings):
         return "bf16" if settings.native_bf16 else "fp16"
-    return settings.one_of("dtype", DTYPES)
+    return settings.one_of(_dtype_key(settings), DTYPES)
 
 
 def _autocast(settings: Settings) -> Literal["none", "bf16", "fp16"]:
-    """bf16 unless fp16 is asked for."""
+    """bf16 unless fp16 is asked for; older versions cast only where they are told to."""
     if _is_16_bits(settings):
         return "bf16" if settings.native_bf16 else "fp16"
-    if settings["bf16"] is None:
+    if settings["bf16"] is None and not _is_older(settings):
         return "fp16" if settings.flag("fp16") else "bf16"
     return hf.autocast(settings)
 
@@ -132,9 +151,10 @@ def _quantize(settings: Settings) -> Literal["none", "nf4", "nf4_single"]:
     if not settings.flag("load_in_4bit"):
         return "none"
     settings.one_of("bnb_4bit_quant_type", {"nf4": ""})
-    if settings["dtype"] in ("float32", "auto") and not _is_16_bits(settings):
+    if settings[_dtype_key(settings)] in ("float32", "auto") and not _is_16_bits(settings):
         settings.refuse(
-            "dtype", "is also the type in which 4-bit layers compute; only 16 bits are traced"
+            _dtype_key(settings),
+            "is also the type in which 4-bit layers compute; only 16 bits are traced",
         )
     return "nf4" if settings.flag("use_bnb_nested_quant") else "nf4_single"
 
@@ -215,6 +235,8 @@ def _preference(settings: Settings) -> preferences.Section | None:
 def _loss(settings: Settings) -> LossChain:
     """Also with Liger's kernels, whose own loss is switched off."""
     chain, learns = LossChain(upcast="none", cross_entropy="tiled"), _learns(settings)
+    if _is_older(settings):
+        chain = hf.loss(settings)
     if learns == "examples":
         settings.one_of("loss_type", {None: "", "nll": "", "chunked_nll": ""})
         return chain
@@ -244,7 +266,9 @@ def _of_rewards(settings: Settings, chain: LossChain) -> LossChain:
 
 def _length(settings: Settings) -> int:
     if _learns(settings) != "rewards":
-        return settings.count("max_length")
+        return settings.count(
+            "max_seq_length" if settings.is_given("max_seq_length") else "max_length"
+        )
     return settings.count("max_prompt_length") + settings.count("max_completion_length")
 
 
@@ -269,9 +293,30 @@ def _sampling(settings: Settings) -> Sampling | None:
 
 
 def _kernels(settings: Settings) -> TrainerQuirks:
+    if not is_off(settings["callbacks"]) and settings.names("callbacks") != _IDLE_CALLBACKS:
+        settings.refuse("callbacks", f"may hold memory; {_IDLE_CALLBACKS[0]} does not")
+    if _is_older(settings):
+        return hf.kernels(settings)
     if hf.is_liger(settings):
         return TrainerQuirks(**hf.LIGER_KERNELS)
     return TrainerQuirks()
+
+
+_IDLE_CALLBACKS = ("push_to_hub_revision",)
+"""Of open-r1's scripts, which call TRL."""
+
+
+def _attention(settings: Settings) -> Literal["sdpa", "eager", "flash2"]:
+    if settings.flag("use_flash_attention_2"):
+        return "flash2"
+    return settings.one_of("attn_implementation", ATTENTION)
+
+
+def _offloads(settings: Settings) -> bool:
+    key = "activation_offloading"
+    if settings.flag(key) and hf.recompute(settings) == "none":
+        settings.refuse(key, "is traced with gradient_checkpointing only")
+    return settings.flag(key)
 
 
 def _learning_rate(settings: Settings) -> float:
@@ -324,11 +369,12 @@ TOOL = Tool(
         "accumulation": hf.accumulation,
         "optimizer": hf.optimizer,
         "clips": hf.clips,
-        "recompute": hf.recompute,
-        "attention": lambda settings: settings.one_of("attn_implementation", ATTENTION),
+        "recompute": lambda settings: hf.recompute(settings, is_older=_is_older(settings)),
+        "attention": _attention,
         "loss": _loss,
         "kernels": _kernels,
         "sampling": _sampling,
+        "offloads": _offloads,
     },
     recipe={
         **hf.RECIPE,
@@ -344,14 +390,11 @@ TOOL = Tool(
     },
     decides={
         **hf.DECIDES,
-        "activation_offloading": "activations go to the host",
         "lora_modules_to_save": "further trained copies of modules are not traced",
         "lora_target_parameters": _UNTRACED,
         "bnb_4bit_quant_storage": _UNTRACED,
         "model_init_kwargs": "further arguments of the model are not understood",
         "sync_ref_model": "a reference that follows the model is not traced",
-        "max_seq_length": f"{_RENAMED} max_length",
-        "torch_dtype": f"{_RENAMED} dtype",
         "use_liger": f"{_RENAMED} use_liger_kernel",
     },
     idle=hf.IDLE
@@ -368,10 +411,13 @@ TOOL = Tool(
         num_iterations reward_funcs reward_model_name_or_path num_completions_to_print
         top_entropy_quantile use_bias_correction_kl off_policy_mask_threshold discopop_tau
         f_alpha_divergence_coef precompute_ref_batch_size ref_model_mixup_alpha
-        ref_model_sync_steps
+        ref_model_sync_steps auto_insert_empty_system_msg
         """
     ),
-    idle_prefixes=(*hf.IDLE_PREFIXES, "vllm_"),
+    idle_prefixes=(
+        *hf.IDLE_PREFIXES,
+        *("vllm_", "dataset_", "preprocessing_", "wandb_", "system_prompt"),
+    ),
     approximations=(
         "Evaluation is not counted.",
         preferences.APPROXIMATION,

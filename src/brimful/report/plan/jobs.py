@@ -32,6 +32,8 @@ LABELS: Mapping[str, str] = {
     "loss": "loss",
     "kernels": "kernels",
     "sampling": "answers at once",
+    "offloads": "offloading",
+    "held": "in part",
 }
 """Of the facts of a job, in the order in which they are shown."""
 LOSSES: Mapping[str, str] = {
@@ -40,6 +42,7 @@ LOSSES: Mapping[str, str] = {
     "fused_linear": "fused with the head (Liger)",
     "cut": "cut cross-entropy",
     "chunked": "in 8 pieces",
+    "chunked_outputs": "in 8 pieces, of logits that stand",
     "tiled": "in tiles, computed again",
 }
 KERNELS: Mapping[str, str] = {
@@ -55,6 +58,8 @@ WORDS: Mapping[Any, str] = {
     False: "no",
     "nf4": "4 bits, double quantisation",
     "nf4_single": "4 bits",
+    None: "nothing",
+    "ends": "norms, embeddings and head",
     "reentrant": "every block, reentrant",
     "non_reentrant": "every block",
     "joined": "packed, of a micro-batch in one",
@@ -113,7 +118,9 @@ def exit_code(entries: Sequence[Entry]) -> int:
 
 def _answers(name: str, read: ReadJob, entries: Sequence[Entry]) -> list[str]:
     heading = f"{read.tool.title}, {name}"
-    return [f"{heading}: {_answer(entry)}" for entry in entries]
+    keys = ", ".join(each.partition(":")[0] for each in read.assumed)
+    assumes = f"; this rests on what is assumed of {keys}" if keys else ""
+    return [f"{heading}: {_answer(entry)}{assumes}" for entry in entries]
 
 
 def _answer(entry: Entry) -> str:
@@ -234,4 +241,5 @@ def _notes(read: ReadJob) -> list[str]:
         f"By the tables of {tool.title} {tool.version} ({tool.source}, read"
         f" {tool.read}); another version may have other defaults."
     ]
-    return [*notes, *(as_note(each, "B105") for each in tool.approximations)]
+    assumed = [f"Assumed: {each}." for each in read.assumed]
+    return [*assumed, *notes, *(as_note(each, "B105") for each in tool.approximations)]
