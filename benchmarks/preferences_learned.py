@@ -40,7 +40,7 @@ SMALL = (
     "rft.questions.max_questions=400",
     f"training={{tokens: {TOKENS}}}",
     "evaluation.max_examples=200",
-    "rft.seeds=[1,2,3]",
+    "rft.seeds=[2,3,1]",
 )
 SUPERVISED = ("method=sft", "preference=null", "optimizer.learning_rate=1.0e-3")
 
@@ -72,7 +72,12 @@ def others(taught: Member, samples: Path, folder: Path) -> Iterator[Member]:
     of_method = {
         "sft-longer": (*SUPERVISED, f"data.path={demonstrations}"),
         "rft": (*SUPERVISED, f"data.path=[{demonstrations},{samples / TRAINING_FILE}]"),
-        "kto": ("method=kto", f"data.path={samples / PAIRS_FILE}"),
+        "kto": (
+            "method=kto",
+            "preference.sft_weight=null",
+            "optimizer.learning_rate=1.0e-4",
+            f"data.path={samples / PAIRS_FILE}",
+        ),
     }
     for name, changes in of_method.items():
         # Checked without the adapters to go on with, whose own targets nobody may name.
