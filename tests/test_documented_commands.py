@@ -58,6 +58,7 @@ same.
 EXIT_CODES = {
     "plan tiny-gpt model=meta-llama/Llama-3.1-8B": 1,
     "plan tiny-gpt --on T4 --budget 3h": 1,
+    "plan llamafactory-cli train": 1,
     "diagnose": 1,
 }
 """Commands by their beginning that do not end with 0: they answer that it does not fit, or that a
@@ -74,6 +75,11 @@ PLACES = {
 """What a document leaves to its reader, or to a larger model, and what stands for it here."""
 DEAR_PLANS = ("--up-to", "--verify")
 """Options with which a plan is made of a small stand-in."""
+LLAMA_FACTORY = """
+MODEL=base
+llamafactory-cli train --stage sft --model_name_or_path $MODEL --finetuning_type lora \\
+  --cutoff_len 32 --per_device_train_batch_size 2 --bf16
+"""
 AXOLOTL = """
 base_model: base
 adapter: lora
@@ -222,6 +228,7 @@ def _write_what_documents_name(folder: Path) -> None:
     job = {"model_name_or_path": "base", "max_length": 32, "per_device_train_batch_size": 2}
     (folder / "args.json").write_text(json.dumps(job | {"learning_rate": 1e-4}))
     (folder / "lora.yml").write_text(AXOLOTL)
+    (folder / "train.sh").write_text(LLAMA_FACTORY)
     tabs = "".join(f"{label}\t{text}\n" for text, label in marked)
     (folder / "SMSSpamCollection").write_text(tabs)
     turned = "".join(f"{text}\t{label}\n" for text, label in marked)

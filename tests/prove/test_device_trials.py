@@ -57,7 +57,7 @@ def test_the_model_of_the_allocator_holds_where_its_peak_does(
     """What the process of the training prints is given; tests/prove/test_memory_history.py runs
     it.
     """
-    told = HistoryComparison(12, same, 40 * GIB, (same + 28) * GIB, 0)
+    told = HistoryComparison(12, same, 40 * GIB, (same + 28) * GIB)
     monkeypatch.setattr(Workplace, "result_of", lambda *_: asdict(told))
 
     if same == 12:
