@@ -25,7 +25,7 @@ def table() -> str:
     """Markdown rows; every figure comes from a record."""
     rows = [
         *_on_every_cpu("pretrain_cpu", _speed),
-        *_speed_since(),
+        *_where_made("pretrain_commits", _speed_since),
         *_on_every_cpu("nanogpt_cpu", _nanogpt),
         *_times_to_loss(),
         *_learned("shakespeare-char"),
@@ -81,8 +81,8 @@ def table() -> str:
         *_tuning_speed(),
         *_preferences_equal(),
         *_on_every_cpu("preferences_cpu", _preferences_speed),
-        *_preferences_planned(),
-        *_preferences_held_out(),
+        *_where_made("preferences_planned", _preferences_planned),
+        *_where_made("preferences_held_out", _preferences_held_out),
         *_on_every_cpu("rewards_cpu", _rewards_speed),
         *_rewards_equal(),
         *_rewards_public(),
@@ -192,6 +192,13 @@ def _on_every_cpu(
     return rows
 
 
+def _where_made(
+    name: str, row: Callable[[str], tuple[str, str, str]]
+) -> list[tuple[str, str, str]]:
+    """The row of a record; none where there is no record yet."""
+    return [row(name)] if _is_made(name) else []
+
+
 def _speed(name: str) -> tuple[str, str, str]:
     record, source = _record(name)
     ours, default = record["results"]["brimful"], record["results"][DEFAULT_TRAINER]
@@ -216,22 +223,18 @@ def _speed(name: str) -> tuple[str, str, str]:
     )
 
 
-def _speed_since() -> list[tuple[str, str, str]]:
-    if not _is_made("pretrain_commits"):
-        return []
-    record, source = _record("pretrain_commits")
+def _speed_since(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
     told = "; ".join(
         f"{name} {ratio['median']:.2f}x [{ratio['low']:.2f}, {ratio['high']:.2f}]"
         for name, result in record["results"].items()
         for ratio in [result["speed_over_before"]]
     )
-    return [
-        (
-            f"The same step beside that of commit {record['before']}, the first with a benchmark",
-            f"{told}; n = {record['rounds']} rounds; loss {_equal(record['results'].values())}",
-            source,
-        )
-    ]
+    return (
+        f"The same step beside that of commit {record['before']}, the first with a benchmark",
+        f"{told}; n = {record['rounds']} rounds; loss {_equal(record['results'].values())}",
+        source,
+    )
 
 
 def _nanogpt(name: str) -> tuple[str, str, str]:
@@ -1327,33 +1330,27 @@ def _preferences_speed(name: str) -> tuple[str, str, str]:
     )
 
 
-def _preferences_planned() -> list[tuple[str, str, str]]:
-    if not _is_made("preferences_planned"):
-        return []
-    record, source = _record("preferences_planned")
+def _preferences_planned(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
     rows = record["configurations"]
     errors, on_data = (
         max(abs(row[key]["error_percent"]) for row in rows) for key in ("full_rows", "longest_pass")
     )
     inside = sum(row["step_time"]["inside"] for row in rows)
     ratios = [row["step_time"]["measured"] / row["step_time"]["predicted"] for row in rows]
-    return [
-        (
-            f"DPO of {record['model']} on this CPU: peak of its steps, planned, beside the profiler's"
-            " count, and its step time beside the plan's interval (LoRA, NF4, all weights; padded,"
-            " packed; reference in every pass, kept, none)",
-            f"{len(rows)} configurations: largest error {errors:.3f} % on full rows, {on_data:.2f} %"
-            f" on the longest pass of the data; step time inside {inside} of {len(rows)} intervals,"
-            f" measured over predicted {min(ratios):.2f} to {max(ratios):.2f}",
-            source,
-        )
-    ]
+    return (
+        f"DPO of {record['model']} on this CPU: peak of its steps, planned, beside the profiler's"
+        " count, and its step time beside the plan's interval (LoRA, NF4, all weights; padded,"
+        " packed; reference in every pass, kept, none)",
+        f"{len(rows)} configurations: largest error {errors:.3f} % on full rows, {on_data:.2f} %"
+        f" on the longest pass of the data; step time inside {inside} of {len(rows)} intervals,"
+        f" measured over predicted {min(ratios):.2f} to {max(ratios):.2f}",
+        source,
+    )
 
 
-def _preferences_held_out() -> list[tuple[str, str, str]]:
-    if not _is_made("preferences_held_out"):
-        return []
-    record, source = _record("preferences_held_out")
+def _preferences_held_out(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
     results = record["results"]
     names = [name for name in results[0] if isinstance(results[0][name], dict)]
     told = {name: [f"{each[name]['accuracy']:.3f}" for each in results] for name in names}
@@ -1363,17 +1360,15 @@ def _preferences_held_out() -> list[tuple[str, str, str]]:
         for each in results
         for ours, theirs in zip(*(each[name]["losses"] for name in names), strict=True)
     )
-    return [
-        (
-            f"Pairs of SST-2 (a sentence judged as asked, and one judged the other way), learned by"
-            f" DPO with LoRA 16 of SmolLM2-135M-Instruct in {len(results[0][names[0]]['losses']) + 1}"
-            f" steps of {record['pairs_per_step']}, on the same token ids from the same adapters",
-            f"{results[0]['held_out_pairs']} held-out pairs told: {'; '.join(accuracies)} (before"
-            f" training the chosen sentence is likelier in {results[0]['likelier_before']:.0%});"
-            f" losses of a step differ by at most {apart:.1e}; n = {len(results)} seed(s)",
-            source,
-        )
-    ]
+    return (
+        f"Pairs of SST-2 (a sentence judged as asked, and one judged the other way), learned by"
+        f" DPO with LoRA 16 of SmolLM2-135M-Instruct in {len(results[0][names[0]]['losses']) + 1}"
+        f" steps of {record['pairs_per_step']}, on the same token ids from the same adapters",
+        f"{results[0]['held_out_pairs']} held-out pairs told: {'; '.join(accuracies)} (before"
+        f" training the chosen sentence is likelier in {results[0]['likelier_before']:.0%});"
+        f" losses of a step differ by at most {apart:.1e}; n = {len(results)} seed(s)",
+        source,
+    )
 
 
 def _trainers() -> list[tuple[str, str, str]]:

@@ -23,7 +23,8 @@ from brimful.generation.engine import Engine
 from brimful.kinds.rewarded import RewardedRunData
 from brimful.kinds.run_data import gather
 from brimful.recipe import Recipe
-from brimful.recipe.rewards import PROGRAM_VERIFIERS, RewardsRecipe
+from brimful.recipe.rewards import RewardsRecipe
+from brimful.recipe.rft import PROGRAM_VERIFIERS
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
 from brimful.report.predictions import comparisons

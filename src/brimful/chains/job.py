@@ -38,6 +38,7 @@ from brimful.planning.writing import (
     writer_of,
 )
 from brimful.recipe import Recipe, RftRecipe
+from brimful.recipe.rft import PROGRAM_VERIFIERS
 
 if TYPE_CHECKING:
     from brimful.evaluation.task import Task
@@ -67,8 +68,8 @@ class PlannedTraining:
         conditions: What its cost rests on.
         reference_memory: Peak on the device while the untrained model scores answers; None where it
             scores none, and where it is not at hand.
-        most_tokens: That one micro-batch can hold, where a run draws answers and packs them; 0: not
-            known.
+        most_tokens: Tokens that one micro-batch can hold, where a run draws answers and packs them;
+            0: not known.
     """
 
     recipe: Recipe
@@ -347,10 +348,7 @@ def _sampled(rft: RftRecipe) -> Texts | None:
     questions = num_questions(rft)
     if questions is None:
         return None
-    from brimful.verify.verifier import load_verifier  # noqa: PLC0415 - for rounds alone
-
-    needs_sandbox = load_verifier(rft.verifier).needs_sandbox
-    verdict = "program" if needs_sandbox else "number"
+    verdict = "program" if rft.verifier in PROGRAM_VERIFIERS else "number"
     what = f"{questions:,} questions"
     return Texts(what, questions * rft.samples_per_prompt, rft.max_new_tokens, verdict)
 

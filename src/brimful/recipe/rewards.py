@@ -10,13 +10,11 @@ from pydantic import Field
 from brimful.base.discover import names_in
 from brimful.recipe.base import PositiveInt, Section, Share, known_name
 from brimful.recipe.preference import check_preference
-from brimful.recipe.rft import VERIFIERS_PACKAGE
+from brimful.recipe.rft import PROGRAM_VERIFIERS, VERIFIERS_PACKAGE
 
 if TYPE_CHECKING:
     from brimful.recipe.sections import Recipe
 
-PROGRAM_VERIFIERS = frozenset({"humaneval", "mbpp"})
-"""Verifiers that run answers as programs."""
 _USUAL: dict[str, Any] = {
     "scale": "group",
     "average": "answer",

@@ -12,6 +12,8 @@ from brimful.recipe.base import PositiveInt, Section, Share, known_name
 
 VERIFIERS_PACKAGE = "brimful.verify.kinds"
 """A verifier is a file in there; only the names of the files are read here."""
+PROGRAM_VERIFIERS = frozenset({"humaneval", "mbpp"})
+"""Verifiers that run answers as programs."""
 
 
 class QuestionsRecipe(Section):
