@@ -52,7 +52,7 @@ _READ: dict[str, Callable[[Iterable[Row], DataRecipe, Account], Iterator[object]
     "pairs": preferences_of,
     "judged": judged_of,
 }
-"""By what a kind of run reads: how rows are understood."""
+"""How rows are understood, by what a kind of run reads."""
 
 
 def _look_at_documents(data: DataRecipe) -> None:

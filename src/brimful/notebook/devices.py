@@ -31,7 +31,7 @@ COMPARED = (
 )
 """What Colab, Kaggle and rented machines offer, from small to large."""
 HEIGHT_PX = 560
-"""Of the frame of a plan."""
+"""Height of the frame that a plan is shown in."""
 NO_GPU = (
     "no GPU here. In Colab: Runtime > Change runtime type; on Kaggle: Settings > Accelerator."
     " Planning needs none."

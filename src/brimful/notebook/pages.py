@@ -50,8 +50,8 @@ def pages_of(module: str, arguments: Sequence[str]) -> list[Page]:
 
 
 def framed(html: str, title: str, height: int) -> str:
-    """A page in a frame of its own, whose height is in pixels; nothing of it touches the
-    notebook.
+    """Return the HTML of a frame (iframe) that keeps a page apart from the notebook's own styles
+    and scripts; its height is in pixels.
     """
     return (
         f'<iframe title="{escape(title)}" sandbox="allow-scripts" srcdoc="{escape(html)}"'

@@ -31,7 +31,7 @@ STAGES: Mapping[Any, Spread | None] = {0: "replicated", 1: None, 2: None, 3: "sh
 """By DeepSpeed's stage."""
 
 DEVICES = 8
-"""That are expected to share a job; no file says how many there are."""
+"""Devices expected to share a job; no file says how many there are."""
 WEIGHTS, STATES = ("weights", "adapters"), ("optimizer states",)
 REST = ("gradients", *STATES)
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -51,8 +51,8 @@ BUCKET, MAX_LIVE = 5 * 10**8, 10**9
 gathered elements of ZeRO-3.
 """
 GATHERED = 1 / 3
-"""Of a model's weights that FSDP gathers at most: embedding, head and two blocks, 34 % of
-Qwen2.5-0.5B and 5 % of Llama 70B.
+"""Largest share of a model's weights that FSDP gathers at once: embedding, head and two blocks,
+34 % of Qwen2.5-0.5B and 5 % of Llama 70B.
 """
 _ON_HOST = {"device": "cpu"}
 _ALL_ON_HOST = {"stage": 3, "offload_optimizer": _ON_HOST, "offload_param": _ON_HOST}
@@ -88,7 +88,8 @@ class PartlyHeld:
         parts: Names of the terms.
         expected: The part that is expected.
         on_host: Terms in the host's memory.
-        buffer_bytes: Of communication and gathered weights at most; None for those of FSDP.
+        buffer_bytes: Most bytes of communication buffers and gathered weights; None: FSDP's,
+            see GATHERED.
         has_masters: 16-bit weights that train have fp32 copies and states beside them (DeepSpeed).
     """
 
@@ -160,7 +161,9 @@ def _of_deepspeed(value: Any) -> Division:
 
 
 def _buffers_of_deepspeed(stage: int, zero: Mapping[str, Any]) -> int:
-    """Return the bytes of buckets, or of gathered weights of stage 3, in 16 bits."""
+    """Return the bytes that communication takes, in 16 bits: buckets of gradients, or, in stage 3,
+    the weights gathered at once.
+    """
     key, usual = ("stage3_max_live_parameters", MAX_LIVE)
     if stage < 3:
         key, usual = "reduce_bucket_size", BUCKET

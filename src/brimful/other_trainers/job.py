@@ -29,8 +29,8 @@ class Sampling:
 
     Attributes:
         rows: Answers at once.
-        tokens: Of a prompt with its answer, at most.
-        vllm_share: Of the device's memory that vLLM reserves; 0: the trained model writes.
+        tokens: Most tokens of a prompt with its answer.
+        vllm_share: Share of the device's memory that vLLM reserves; 0: the trained model writes.
         sleeps: Whether vLLM gives it back while the model trains.
         shares_weights: Whether vLLM computes with the trained model's weights.
     """

@@ -43,7 +43,7 @@ from brimful.planning.work import IrregularWork
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
 MASTER_BYTES = 8
-"""That DeepSpeed holds of a 16-bit weight beside the step of the tool alone: an fp32 copy, and two
+"""Bytes that DeepSpeed adds for each 16-bit weight to the step without it: an fp32 copy, and two
 states in fp32 instead of 16 bits.
 """
 MOST_TRIED = 64
@@ -375,7 +375,7 @@ def in_part(job: TrainingJob, whole: Footprint, replayed: Replayed) -> Footprint
     Args:
         job: What is trained.
         whole: The footprint of a device that holds all.
-        replayed: That step.
+        replayed: The step of that device.
     """
     held = job.held
     if held is None:

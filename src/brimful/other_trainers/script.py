@@ -51,8 +51,8 @@ _CALLS: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
         for name in CONFIGS
     },
 }
-"""By call: the keys that its arguments are, its first one without a name as "", and what the call
-says by itself.
+"""The keys that arguments of a call stand for ("": its first one without a name), and what the call
+says by itself, by name of the call.
 """
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

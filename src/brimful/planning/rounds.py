@@ -22,8 +22,8 @@ class AnswerRounds:
     """The rounds of a run.
 
     Attributes:
-        recipe: As planning counts.
-        plan: With step_time_s among its predictions.
+        recipe: Recipe, as planning counts.
+        plan: Plan, with step_time_s among its predictions.
         usable_bytes: Memory of the device.
     """
 
@@ -38,7 +38,7 @@ class AnswerRounds:
 
     @property
     def answers(self) -> int:
-        """Of a round."""
+        """Number of answers of a round."""
         return self.rules.batches * self.recipe.effective_batch
 
     @property
@@ -50,15 +50,15 @@ class AnswerRounds:
         return Texts(what, self.answers, self.rules.max_new_tokens, verdict)
 
     def count(self, steps: int) -> int:
-        """Rounds of so many updates."""
+        """Return how many rounds so many updates take."""
         return -(-steps // self.rules.updates)
 
     def drawing(self, steps: int) -> TextsWritten:
-        """What it takes to draw the answers of all rounds."""
+        """Return time and memory of drawing the answers of all rounds."""
         return self._writer.write(self.count(steps), [self.asked])
 
     def held_out(self, questions: int) -> TextsWritten:
-        """What it takes to answer held-out questions once."""
+        """Return time and memory of answering held-out questions once."""
         texts = Texts("held-out questions", questions, self.rules.max_new_tokens)
         return self._writer.write(1, [texts])
 

@@ -68,8 +68,8 @@ class TextsWritten:
         memory: On each device, while as many texts are written at once as are worth it or fit.
         verdict: Whether the weights and one text fit.
         rows: Texts at once.
-        row_bytes: Of one of them: keys and values at its full length, and logits of a step.
-        most_rows: As many as memory holds; 0 where not even one.
+        row_bytes: Bytes of one text: keys and values at its full length, and logits of a step.
+        most_rows: Texts that memory holds at once; 0 where not even one.
     """
 
     time_s: Prediction | None

@@ -16,7 +16,9 @@ from brimful.verify.verifier import Verdict, VerdictStatus, Verifier
 
 FUNCTION = "reward"
 _WORTH = "Worth"
-"""Name of the exception by which the tests, which the file cannot write, say a number."""
+"""Name of the exception whose message is the reward. The harness raises it behind the user's file,
+which cannot change the harness.
+"""
 _HELPERS = f"""
 import json
 class {_WORTH}(Exception): pass

@@ -186,7 +186,7 @@ def _adapter(settings: Settings) -> Lora | None:
 
 
 ASSUMED_TOKENS = 2048
-"""Of the longest example, where a file does not say it."""
+"""Tokens assumed of the longest example, where a file does not say it."""
 
 
 def _length(settings: Settings) -> int:

@@ -303,7 +303,7 @@ def _kernels(settings: Settings) -> TrainerQuirks:
 
 
 _IDLE_CALLBACKS = ("push_to_hub_revision",)
-"""Of open-r1's scripts, which call TRL."""
+"""Callbacks of open-r1's scripts, which call TRL, that do not change a step."""
 
 
 def _attention(settings: Settings) -> Literal["sdpa", "eager", "flash2"]:

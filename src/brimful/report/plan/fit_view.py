@@ -21,7 +21,7 @@ from brimful.report.views import Block, Heading, Paragraph, View, fold, section,
 UNCERTAIN, OTHERS = "may not fit", "Everything else"
 TIMES = {"total_time_s": "In all", "cost_usd": "Cost", "energy_wh": "Energy"}
 TIMES_OF_A_BILLION = {"billion_tokens_s": "1B tokens", "billion_tokens_usd": "Cost of 1B"}
-"""In their place where the length of training is not known."""
+"""What is told in place of TIMES where the length of training is not known."""
 PREDICTED = {
     "step_time_s": "optimizer step",
     "tokens_per_s": "tokens/s",

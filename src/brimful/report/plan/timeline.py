@@ -34,7 +34,9 @@ def draw_timeline(trace: Trace, path: Path, title: str) -> None:
 
 
 def timeline_chart(timeline: MemoryTimeline, title: str) -> Chart:
-    """Return what is alive over the step as areas, with what they are at the peak."""
+    """Return the memory of a step over its course as stacked areas, each named with its size at the
+    peak.
+    """
     trace, highest = timeline.trace, timeline.peak_bytes
     unit = min(len(_UNITS) - 1, max(0, highest.bit_length() - 1) // 10)
     scale, at_peak = 1024**unit, kinds_at(trace, timeline.peak)
