@@ -6,6 +6,7 @@ import gc
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from brimful.runs.measurements import stage_times_s
 from brimful.runs.records import RoundRecord
 from brimful.selection import answer_rounds
 from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal, DrawnAnswer
+from brimful.selection.answer_rounds import Round
 from brimful.selection.rewarded import Judges, RewardedQuestion
 from brimful.training import loop
 from brimful.training.world import World
@@ -241,6 +243,38 @@ def test_equal_rewards_are_told_and_stop_the_run_where_the_recipe_says_so(
 
     with pytest.raises(TrainingStopped, match=r"rewards\.stop"):
         run(asking(*never, "run.name=stopped", "rewards.stop=true"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_groups_of_equal_rewards_take_no_pass_and_change_nothing(
+    asking: Callable[..., Recipe], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[int] = []
+    real_batch, real_round = RewardedRunData.batch, Round.of
+
+    def batch(data: RewardedRunData, first_sample: int, count: int) -> Any:
+        found = real_batch(data, first_sample, count)
+        answers.append(len(found.pairs))
+        return found
+
+    monkeypatch.setattr(RewardedRunData, "batch", batch)
+    said = [*WAYS[way], "training.steps=1", "batch.sequences=32", "plan.precision=fp32"]
+    left_out = run(asking(*said, "run.name=left-out"))
+
+    def everything(*arguments: Any) -> Round:
+        drawn = real_round(*arguments)
+        return replace(drawn, teaches_A=np.ones_like(drawn.teaches_A))
+
+    monkeypatch.setattr(Round, "of", everything)
+    learned = run(asking(*said, "run.name=learned"))
+
+    (round_,) = _rounds(learned)
+    assert 0 < round_["equal"] < 1
+    assert (answers[0] < answers[1]) == (way not in {"kl", "several"})  # dapo leaves them out, too
+    (mine,), (theirs,) = steps_of(left_out), steps_of(learned)
+    assert mine["loss"] == pytest.approx(theirs["loss"], abs=1e-6)
+    assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-5)
+    assert mine["named"]["entropy"] == pytest.approx(theirs["named"]["entropy"], rel=1e-5)
 
 
 @pytest.mark.parametrize("way", ["one update", "several"])

@@ -321,17 +321,19 @@ class RewardedRunData(ExampleRunData):
                 turn * len(order), len(order)
             )
         numbers = order[place * size : (place + 1) * size]
-        counting = numbers[drawn.counts_A[numbers]]
-        if not len(counting):  # of a batch without signal all advantages are 0
+        counting, ranks = numbers[drawn.counts_A[numbers]], size // count
+        if len(counting) < ranks:  # each rank takes part in a batch without signal, too
             counting = numbers
-        part = len(counting) / size
-        own = counting[round(start * part) : round((start + count) * part)]
+        teaches = drawn.teaches_A[counting]
+        learned = counting[np.argsort(~teaches, kind="stable")][: max(ranks, teaches.sum())]
+        part = len(learned) / size
+        own = learned[round(start * part) : round((start + count) * part)]
         lengths = [len(drawn.answers[each].token_ids) for each in counting]
         divisor = sum(lengths) if rules.average == "token" else len(counting)
         return AnswerBatch.of(
             drawn,
             own,
-            divisor * len(own) / len(counting),
+            divisor * len(own) / len(learned),
             rules,
             self.recipe.sequence_length,
             self._layout,

@@ -118,7 +118,9 @@ class Round:
         found: What is kept of it in the journal of answers: rewards, log-probabilities by the
             trainer, and what rounds are watched by.
         advantages_A: How much better each answer is than the others to its question.
-        counts_A: Whether it is learned from.
+        counts_A: Whether the loss is averaged over it.
+        teaches_A: Whether it moves the weights: it is then one of those that count, and not all
+            answers to its question got the same reward, or its distance is part of the loss.
     """
 
     number: int
@@ -127,6 +129,7 @@ class Round:
     found: Mapping[str, Any]
     advantages_A: NDArray[np.float32]
     counts_A: NDArray[np.bool_]
+    teaches_A: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -140,13 +143,17 @@ class Round:
         """Return a round from what is kept of it: answers as JSON, and what was found of them."""
         drawn = [DrawnAnswer(**each) for each in answers]
         rewards_QG = np.reshape(found["rewards"], (-1, rules.samples_per_prompt)).astype(np.float64)
-        counts_QG = np.ones(rewards_QG.shape, np.bool_)
-        is_equal_Q = np.ptp(rewards_QG, axis=1) == 0
-        if rules.leave_out_equal and not is_equal_Q.all():
-            counts_QG[is_equal_Q] = False
-        advantages_QG = advantages_of(rewards_QG, rules.scale)
-        split = split_of(asks, drawn)
-        return cls(number, split, drawn, found, advantages_QG.ravel(), counts_QG.ravel())
+        differs_A = (np.ptp(rewards_QG, axis=1) > 0).repeat(rules.samples_per_prompt)
+        counts_A = differs_A | (not rules.leave_out_equal)
+        return cls(
+            number,
+            split_of(asks, drawn),
+            drawn,
+            found,
+            advantages_of(rewards_QG, rules.scale).ravel(),
+            counts_A,
+            counts_A if rules.kl else differs_A,
+        )
 
 
 def split_of(asks: Sequence[Ask], drawn: Sequence[DrawnAnswer]) -> ExampleSplit:

@@ -66,7 +66,8 @@ def drawn_round() -> Round:
     found = {"old": old, "watched": dict.fromkeys(WATCHED, 0.5)}
     scale = RewardsRecipe().resolved.scale
     advantages_A = advantages_of(REWARDS_QG, scale).ravel()
-    return Round(0, split, answers, found, advantages_A, np.ones(ANSWERS, bool))
+    every_A = np.ones(ANSWERS, bool)
+    return Round(0, split, answers, found, advantages_A, every_A, every_A)
 
 
 def _model(folder: Path) -> Any:

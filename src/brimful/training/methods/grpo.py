@@ -32,7 +32,7 @@ OLD, SAMPLED = "old_N", "sampled_N"
 """Log-probability of the token by the weights that drew it, as the trainer and as the sampler
 computed it.
 """
-WATCHED = ("reward", "tokens", "cut", "equal")
+WATCHED = ("reward", "tokens", "cut", "equal", "entropy")
 """Names in `MicroBatch.kept`, of each answer (R,): means over the round that it is from, for the
 journal.
 """
@@ -89,7 +89,7 @@ def token_losses(
     low, high = 1 - (rules.clip or 0.0), 1 + (rules.clip_high or 0.0)
     losses_N = -torch.min(ratio_N * advantage_N, ratio_N.clamp(low, high) * advantage_N)
     is_clipped_N = ((ratio_N < low) & (advantage_N < 0)) | ((ratio_N > high) & (advantage_N > 0))
-    named = {"entropy": -now_N, "clipped": is_clipped_N.float()}
+    named = {"clipped": is_clipped_N.float()}
     if rules.weight_cap is not None:
         weights_N = (old_N - kept[SAMPLED]).exp().clamp(max=rules.weight_cap)
         losses_N = losses_N * weights_N
