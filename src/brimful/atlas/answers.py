@@ -44,10 +44,10 @@ class Tables:
 
     Attributes:
         title: What is trained, but for length and batch.
-        recipe: Of the first question, as YAML; others differ in `sequence_length`, `sequences` and
-            `tokens`.
-        tables: By `LENGTH/BATCH/TOKENS`: a cell for each device, in the order of the atlas; or the
-            name of a table that is equal.
+        recipe: The first question's recipe, as YAML; others differ in `sequence_length`,
+            `sequences` and `tokens`.
+        tables: Tables by `LENGTH/BATCH/TOKENS`: a cell for each device, in the order of the atlas;
+            or the name of a table that is equal.
         ways: Precision, attention, recomputation and compiling, as cells name them by number.
         reasons: Why nothing can be said of a device, as cells name them by number.
         left_out: `LENGTH/BATCH/TOKENS` -> why there is no table.
@@ -124,7 +124,7 @@ def tables_of(
     """Answer questions about one model and method.
 
     Args:
-        questions: At least one.
+        questions: Questions, at least one.
         devices: Exact names from the catalog.
         answered: Is told each question when it is answered.
     """

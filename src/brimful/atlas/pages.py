@@ -35,7 +35,7 @@ class Written:
         page: The file to open.
         num_tables: Questions answered, each for every device.
         num_left_out: Questions that could not be planned for.
-        size_bytes: Of all files.
+        size_bytes: Size of all files.
     """
 
     page: Path

@@ -50,9 +50,9 @@ class Scope:
     Attributes:
         models: Names from the catalog of models.
         methods: What is trained of each.
-        lengths: Of sequences, in tokens.
+        lengths: Lengths of sequences, in tokens.
         batches: Effective batches, in sequences.
-        tokens: To train on.
+        tokens: Number of tokens to train on.
         devices: Exact names from the catalog of devices.
     """
 

@@ -88,7 +88,7 @@ def run_several(
     runs and return the path of the report.
 
     Args:
-        side_by_side: As `study.run_study`.
+        side_by_side: Whether variants run at once, as in `study.run_study`.
     """
     run_all = rounds.run_rounds
     if recipe.rft is None:

@@ -29,7 +29,7 @@ def groups_of(recipe: Recipe, on: str, up_to: int | None = None) -> list[Group]:
 
     Args:
         recipe: What to train.
-        on: As the command line takes it.
+        on: Devices as the command line names them.
         up_to: Each single device also in groups of 2, 4, ... up to so many.
 
     Raises:
@@ -92,7 +92,7 @@ def facts_of(device: Device, *, measures: bool = False, **known: Any) -> Facts:
     earlier runs compared with their predictions.
 
     Args:
-        device: To plan for.
+        device: Device to plan for.
         measures: Passes of the step are timed on this machine's CPU where none are kept; takes
             seconds.
         known: Further fields of Facts.

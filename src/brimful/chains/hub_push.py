@@ -28,7 +28,7 @@ class Upload:
 
     Attributes:
         repository: USER/NAME.
-        files: By their names there.
+        files: Files by their names there.
         card: The text of README.md.
     """
 

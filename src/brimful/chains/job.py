@@ -62,7 +62,7 @@ class PlannedTraining:
     """The plan that those trainings of a job share that differ in their data or seed only.
 
     Attributes:
-        recipe: As planning counts.
+        recipe: Recipe in the units that planning counts in.
         plan: The plan of one of them.
         footprint: Its memory; None where it is not at hand, as in a run folder.
         conditions: What its cost rests on.
@@ -143,8 +143,8 @@ def job_of(recipe: Recipe, trained: Alike, planned: str = "") -> WholeJob:
 
     Args:
         recipe: The whole one.
-        trained: By variant of a study, or by the name of a recipe that is trained first; "" is
-            the training itself.
+        trained: Plans of trainings, by variant of a study, or by the name of a recipe that is
+            trained first; "" is the training itself.
         planned: The variant whose plan is shown.
 
     Raises:

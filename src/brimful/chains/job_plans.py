@@ -71,8 +71,8 @@ def plan_file(
     Args:
         path: The file.
         tool: The tool's name.
-        changes: As `key=value`, in the tool's keys.
-        on: As the command line takes it: here, all, or names separated by commas.
+        changes: Changes as `key=value`, in the tool's keys.
+        on: Devices as the command line names them: here, all, or names separated by commas.
         trust_custom_code: Consent to run code that comes with a model.
         progress: Is told what is being done.
 

@@ -28,7 +28,7 @@ def measure_links(device: Device, devices: int, large_bytes: int = LARGE_BYTES) 
 
     Args:
         device: One of them, as probed; CPU processes share the processor.
-        devices: At least two.
+        devices: Devices, at least two.
         large_bytes: The bytes of the sum that the rate is taken from.
 
     Raises:

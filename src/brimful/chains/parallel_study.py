@@ -32,7 +32,7 @@ class OneDevice:
     """What one process gets of this machine.
 
     Attributes:
-        name: For the user.
+        name: Name that the user sees.
         environment: The environment of the process.
         cores: It may run on; empty: any.
     """

@@ -210,7 +210,7 @@ def survey_groups(
         groups: The groups of catalog rows, or this machine alone.
         traces: The traces of declared steps.
         known: What is known of the recipe on any device.
-        prices: As in `survey`.
+        prices: Prices as in `survey`.
         closely: Where several devices do not surely hold it, look for the number that does.
     """
     asked = SurveyRequest(traces, prices or {})
@@ -245,7 +245,7 @@ class SurveyRequest:
 
     Attributes:
         traces: The traces of declared steps, kept from one question to the next.
-        prices: As in `survey`.
+        prices: Prices as in `survey`.
         progress: Is told what is being done.
         trusts_custom_code: Whether code that comes with a published model may run.
         remedied: Where a device does not surely hold it, look for the cheapest change that helps.

@@ -42,7 +42,7 @@ def step_timer(device: Device, *, measures: bool) -> StepTimer | None:
     """Return what gives the timed passes of a step on this machine's CPU; None for other devices.
 
     Args:
-        device: As planned for; its threads are used.
+        device: Device that the plan is for; its threads are used.
         measures: Passes that are not kept, or no longer hold, are timed; else only kept ones are
             given.
     """

@@ -53,13 +53,13 @@ class EarlierPlans:
     """Plans that were made before this session.
 
     Attributes:
-        stored: Of the run's last session; None for a new run.
+        stored: Plan of the run's last session; None for a new run.
         stands: Whether the run goes on by the stored plan: neither recipe nor device changed in a
             way that asks for another.
         pinned: The plan of the file that the user gave; None without one.
         choices: What is fixed of the plan, with the device of this rank.
         devices: How many share an optimizer step.
-        machines: In how many machines they are.
+        machines: Number of machines that they are in.
     """
 
     stored: Plan | None

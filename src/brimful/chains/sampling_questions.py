@@ -20,12 +20,12 @@ class SamplingQuestions:
     """The questions of a drawing, read before any model is loaded.
 
     Attributes:
-        questions: Without those that the evaluation asks.
+        questions: Questions but for those that the evaluation asks.
         verifier: Judges their answers.
         held_out: The questions of the evaluation.
         fingerprint: Changes with the questions and with those of the evaluation.
         notes: What was left out, in words.
-        known_paths: By question, the ways of solving it that earlier rounds kept.
+        known_paths: Ways of solving a question that earlier rounds kept, by question.
     """
 
     questions: QuestionSet

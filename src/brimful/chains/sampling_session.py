@@ -61,7 +61,7 @@ class SamplingSession:
         folder: Holds the journal and gets the samples.
         seed: The seed of all samples.
         author_id: Changes with the author's weights and prompt.
-        sandbox: For verifiers that run programs.
+        sandbox: Sandbox for verifiers that run programs.
         world: Ranks that share the questions; the first one keeps the journal.
 
     Raises:

@@ -145,7 +145,7 @@ def lead_evaluation(
 
     Args:
         folder: Gets the scores.
-        run_folder: Of the run; None: the same folder.
+        run_folder: Folder of the run; None: the same folder.
     """
     run_folder = run_folder or folder
     told = {"folder": str(folder), "run_folder": str(run_folder), "request": asdict(request)}

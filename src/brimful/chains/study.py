@@ -115,7 +115,7 @@ def run_variant(recipe: Recipe, name: str, console: Console, **options: Unpack[R
     """Train and score one variant of a study, as `run_study` does; return its folder.
 
     Args:
-        name: Of its folder: the variant's, with `-seedN` where the study has several seeds.
+        name: Name of its folder: the variant's, with `-seedN` where the study has several seeds.
 
     Raises:
         RequestError: there is no such variant.

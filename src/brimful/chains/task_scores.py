@@ -30,7 +30,7 @@ class EvaluationRequest:
         tasks: Names, `lm-eval:NAME` for the harness's; empty: the recipe's own, after the
             likelihood.
         paths: Where tasks' data lie, over the recipe's.
-        max_examples: Per task, in place of the recipe's.
+        max_examples: Examples of a task at most, in place of the recipe's.
         accept_unsandboxed: Run generated programs where nothing isolates them.
         samples: Answers per example, in place of the task's number.
         temperature: They are drawn at, in place of the task's.

@@ -31,7 +31,7 @@ def score_text(
     chat template stands around it.
 
     Args:
-        run_folder: Of a finished run whose model continues text or was tuned to answer.
+        run_folder: Folder of a finished run whose model continues text or was tuned to answer.
         file: UTF-8.
         console: Shows the progress.
         stride: New tokens per window; below the length every token is scored with more context.

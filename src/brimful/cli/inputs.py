@@ -54,7 +54,7 @@ def say_family_notes(*names: str) -> None:
     A100.
 
     Args:
-        names: As `--on` takes them, several separated by commas in each.
+        names: Names as `--on` takes them, several separated by commas in each.
     """
     from brimful.base.warning_codes import as_note
     from brimful.hardware.groups import family_notes

@@ -19,8 +19,8 @@ class JobRequest:
 
     Attributes:
         name: The file, or a recipe's name.
-        changes: As key=value; None for none.
-        tool: Whose file it is, where the user says so.
+        changes: Changes as key=value; None for none.
+        tool: Tool whose file it is, where the user says so.
         on: Devices.
         as_recipe: The recipe is to be printed.
         trusts_custom_code: Code that comes with a model may run.

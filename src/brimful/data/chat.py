@@ -32,7 +32,7 @@ class EncodedExample:
 
     Attributes:
         ids: All of them, up to the last one that is learned.
-        is_target: For each id, whether it is learned; never the first, which follows nothing.
+        is_target: Whether an id is learned, for each; never the first, which follows nothing.
         num_bytes: UTF-8 bytes of the text that is learned; in a conversation learned as a whole,
             with the template's markup.
         example: What it was made of, up to its last answer.
@@ -173,9 +173,10 @@ class Template:
         the messages before its answer as the template writes them then.
 
         Args:
-            examples: With prompts and completions.
-            loss_on: As `data.loss_on`.
-            turns: As `data.turns`: every answer is learned, or the last one of each example.
+            examples: Examples with prompts and completions.
+            loss_on: Which parts are learned, as `data.loss_on`.
+            turns: Which answers are learned, as `data.turns`: every one, or the last one of each
+                example.
 
         Raises:
             DataError: the chat template refuses the messages of an example, or writes an answer

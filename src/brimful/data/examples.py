@@ -128,7 +128,7 @@ class PreparedExamples:
         data_fingerprint: Changes when the examples, their split, their order or what is learned of
             them do.
         template: What the examples were encoded by, to generate alike.
-        report: For data.json.
+        report: What data.json says of it.
     """
 
     splits: dict[str, ExampleSplit]

@@ -18,7 +18,7 @@ class Fitting:
     Attributes:
         kept: Those, as ids.
         num_examples: The number of examples of the split.
-        num_cut, num_dropped: Of them.
+        num_cut, num_dropped: Number of examples that were cut, and that were dropped.
         first_long: The row of the first one that is too long.
         longest: Tokens of the longest.
     """

@@ -90,7 +90,8 @@ class LabelledTexts:
     Attributes:
         splits: train, validation, and test where there is one.
         labels: What texts are classified into.
-        report: For data.json: sources, splits with label counts, labels, duplicates, notes.
+        report: What data.json says of it: sources, splits with label counts, labels, duplicates,
+            notes.
         fingerprint: Changes when texts, splits, labels or the marks of repeated texts do.
         log_kept_C: log of the share of each label's training texts that `labels.rebalance` kept;
             None: all.

@@ -35,10 +35,10 @@ class Labels:
     """What texts are classified into.
 
     Attributes:
-        names: In the order of the model's outputs.
+        names: Names in the order of the model's outputs.
         multiple: A text may have any number of them.
-        positive: Of two labels the number of the one that F1, curves and thresholds are about; None
-            with more, or with several per text.
+        positive: Number of the label, of two, that F1, curves and thresholds are about; None with
+            more, or with several per text.
     """
 
     names: Names
@@ -286,7 +286,7 @@ def naming_notes(
         cells: The cells of all splits.
         labels: Chosen.
         rules: Mapping and names.
-        counts: Of training.
+        counts: Counts of labels in training.
     """
     notes, doubts = [], [*_case_notes(labels, counts)]
     told = [f"{old} -> {new}" for old, new in rules.mapping.items()]

@@ -30,7 +30,7 @@ class Scan:
     """Duplicates among all documents.
 
     Attributes:
-        num_documents: By split.
+        num_documents: Documents by split.
         report: JSON value: per split documents, exact and normalised duplicates with shares, and
             the first examples.
         leaked: Number (reading order, from 0) and split of the validation and test documents whose

@@ -38,8 +38,8 @@ class MaskingRules:
     """How tokens are hidden.
 
     Attributes:
-        share: Of the tokens of a sequence that are not special, rounded to whole ones, at least one
-            where there is one.
+        share: Share that is hidden of a sequence's tokens that are not special, rounded to whole
+            ones, at least one where there is one.
         vocabulary: V; ids below `len(ENCODER_TOKENS)` are the special ones.
         seed: 0 to 2^32 - 1.
     """
@@ -119,7 +119,7 @@ class MaskedSequences:
         split: Tokens to draw from; documents end with [SEP].
         sequence_length: Positions of a sequence (T).
         layout: stream or document.
-        long_documents: In layout document, what becomes of one with more than T - 2 tokens.
+        long_documents: What becomes of a document with more than T - 2 tokens, in layout document.
         rules: How tokens are hidden; its seed is that of the order, too.
 
     Raises:

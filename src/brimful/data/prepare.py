@@ -75,13 +75,14 @@ class PreparedData:
     """Everything training needs of the data.
 
     Attributes:
-        tokenizer: As transformers' AutoTokenizer would load it.
+        tokenizer: Tokenizer as transformers' AutoTokenizer would load it.
         tokenizer_report: Compression, round trip, verdict.
         splits: train, validation, and test where there is one.
         data_fingerprint: Changes when the documents, their split or their order do.
         tokenizer_fingerprint: Changes when the ids do.
-        report: For data.json.
-        shards: With data.cache_gib, all training tokens; `splits["train"]` is their beginning then.
+        report: What data.json says of it.
+        shards: Files of all training tokens, with data.cache_gib; `splits["train"]` is their
+            beginning then.
     """
 
     tokenizer: "PreTrainedTokenizerFast"
@@ -100,8 +101,8 @@ class PreparedTokens:
     Attributes:
         source: Where the documents come from.
         folder: The folder of the cache, with the token ids.
-        tokenizer: As the library `tokenizers` has it.
-        splits, report, data_fingerprint, tokenizer_fingerprint: As in `PreparedData`.
+        tokenizer: Tokenizer as the library `tokenizers` has it.
+        splits, report, data_fingerprint, tokenizer_fingerprint: The same as in `PreparedData`.
     """
 
     source: Source
@@ -118,8 +119,8 @@ class _Encoding:
     """How documents become token ids.
 
     Attributes:
-        tokenizer: As the library `tokenizers` has it.
-        encode: From texts to ids, without what stands around them.
+        tokenizer: Tokenizer as the library `tokenizers` has it.
+        encode: Function from texts to ids, without what stands around them.
         vocabulary: More than the largest id.
         begin, end_of_text: Ids before and behind every document.
         fingerprint: Changes when any of it does.

@@ -27,7 +27,7 @@ class PromptQuestion:
         reference: The row's column answer, or else its own answer.
         row: All columns, for verifiers that run tests.
         kind: The row's column kind; empty where there is none.
-        where: For errors.
+        where: Place to name in errors.
     """
 
     id: str
@@ -44,7 +44,7 @@ class QuestionSet:
     """What is asked.
 
     Attributes:
-        asked: In the source's order.
+        asked: Questions in the source's order.
         source: Where they come from.
         notes: What was left out.
     """

@@ -51,7 +51,7 @@ class Reading:
         encoding: The encoding of text files: a codec of Python, or auto.
         file_type: Format whatever a file's name ends in; auto: by that end.
         delimiter: What stands between the fields of a csv; auto: see `tables.delimiter_of`.
-        rows_of: Of a json with several lists, the one that is read.
+        rows_of: Name of the list that is read, of a json with several.
     """
 
     text_column: Column = "text"

@@ -30,7 +30,7 @@ class RowFormat(Generic[Parts]):
     """How rows hold examples, or what else a method learns from.
 
     Attributes:
-        columns: For each of the format's required columns, the names under which it may stand.
+        columns: Names under which each of the format's required columns may stand.
         optional: Further columns that are used where they are there.
         parts: Makes an example's parts of a row with these columns, of where it stands and of how
             rows are taken in; None: nothing of the row is learned.

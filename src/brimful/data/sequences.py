@@ -73,8 +73,8 @@ class TokenSequences:
         split: Tokens to draw from.
         sequence_length: Positions of a sequence (T).
         layout: stream or document.
-        long_documents: In layout document, what becomes of one with more than T positions (its
-            tokens plus one).
+        long_documents: What becomes of a document with more than T positions (its tokens plus one),
+            in layout document.
         seed: The seed of the shuffle and the start.
 
     Raises:

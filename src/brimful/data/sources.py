@@ -151,8 +151,8 @@ class AnySource(Generic[Items]):
     Attributes:
         parts: One per path, in order.
         options: The options of the reading, as JSON.
-        unread: Of documents: columns beside their text that were met as they were read, each with
-            the first place.
+        unread: Columns beside the text of documents that were met as they were read, each with the
+            first place.
     """
 
     parts: tuple[AnyPart[Items], ...]

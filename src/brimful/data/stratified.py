@@ -33,7 +33,7 @@ def hold_out(
 
     Args:
         texts: Normalised, so that equal ones are equal.
-        strata: Whose mix is kept, such as labels.
+        strata: Strata whose mix is kept, such as labels.
         validation: Share of the rows.
         test: Share of the rows.
         seed: The seed of the hash.

@@ -50,13 +50,13 @@ class TokenizerReport:
     Attributes:
         kind: bpe or character; published: that of a published model.
         vocabulary: Number of ids.
-        characters_per_token, bytes_per_token: On held-out validation text.
-        train_characters_per_token, train_bytes_per_token: On training text.
+        characters_per_token, bytes_per_token: Measured on held-out validation text.
+        train_characters_per_token, train_bytes_per_token: The same on training text.
         unknown_share: Share of validation tokens that are the unknown token.
         round_trip: Whether decoding gave back every sampled text exactly, or in small letters where
             the tokenizer knows no others.
-        verdict: By characters per token: fail below 1.5, low below 2.5, good below 3.5, else
-            excellent; a character tokenizer is exempt.
+        verdict: Judgement by characters per token: fail below 1.5, low below 2.5, good below 3.5,
+            else excellent; a character tokenizer is exempt.
         fingerprint: SHA-256 of the canonical tokenizer.json.
     """
 

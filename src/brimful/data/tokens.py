@@ -66,7 +66,7 @@ class TokenSplit:
         num_bytes: UTF-8 bytes of the documents' texts (end-of-text counts nothing).
         num_characters: Characters of the documents' texts.
         num_documents: D.
-        num_words: Of the documents' texts, parted by white space; 0: not counted.
+        num_words: Number of words of the documents' texts, parted by white space; 0: not counted.
     """
 
     tokens_N: NDArray[Any]

@@ -18,10 +18,10 @@ class Unit:
     """A unit of measurement.
 
     Attributes:
-        name, plural: In American English, such as `foot` and `feet`.
+        name, plural: Names in American English, such as `foot` and `feet`.
         symbol: Such as `ft`; the name where there is none in use.
         quantity: What it measures: length, mass, volume, time, area, speed or data.
-        size: In the coherent SI unit of the quantity (m, kg, m³, s, m², m/s), or in bits.
+        size: Size in the coherent SI unit of the quantity (m, kg, m³, s, m², m/s), or in bits.
         aliases: Other spellings, their plurals with s included.
     """
 

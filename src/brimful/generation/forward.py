@@ -78,7 +78,7 @@ class Forward:
             positions_BT: Positions of the tokens in their rows.
             seen_BS: Which slots of the cache one token of each row sees, itself included. None: the
                 model's own causal mask.
-            at_P: Whose logits; None: of the last position.
+            at_P: Positions whose logits are computed; None: the last one.
 
         Returns:
             Logits (B, P, V).

@@ -188,7 +188,7 @@ class QuickBlock:
                 and they follow each other.
             args: Not looked at.
             position_embeddings: Cosines and sines.
-            cache: Where keys and values are kept.
+            cache: Cache of keys and values.
             kwargs: Not looked at.
         """
         del args, kwargs

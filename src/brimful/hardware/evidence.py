@@ -27,7 +27,7 @@ class Evidence:
 
     Attributes:
         device: Exact name of the device.
-        month: When it ended, as 2026-11.
+        month: Month in which it ended, as 2026-11.
         measured, predicted: Values by name, as in `Plan.predicted`; predictions without what
             earlier runs corrected.
         shown: Value, low and high by name, as the plan showed them.

@@ -42,7 +42,7 @@ class MatrixRates:
         flop_per_s: Rate of one thread by dtype: the fastest that any measurement or run has shown.
         lost_share: Share of the processor time that other programs took in the least disturbed
             measurement.
-        made: When that was, seconds since the epoch.
+        made: Time of that, in seconds since the epoch.
         torch: Version that measured.
         bf16_pays: Products in bf16 are so much faster than in fp32 that casting to it pays.
     """
@@ -61,8 +61,8 @@ class KeptRates:
     Attributes:
         matrix: None where none was measured.
         steps: Timed passes as JSON, by a digest of what was timed.
-        doubted: When a run last took another time than was kept, seconds since the epoch; older
-            entries are measured again.
+        doubted: Time at which a run last took another time than was kept, in seconds since the
+            epoch; older entries are measured again.
     """
 
     matrix: MatrixRates | None = None

@@ -77,7 +77,7 @@ class Files:
 
     Attributes:
         moved_bytes: Bytes written and read so far.
-        answered_s: When an operation last completed, by `time.monotonic`.
+        answered_s: Time at which an operation last completed, by `time.monotonic`.
         on_progress: Called after every operation, and between the chunks of long files.
     """
 

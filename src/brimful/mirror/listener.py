@@ -34,7 +34,7 @@ class Mirror:
     """A listener that keeps a copy of a run.
 
     Args:
-        place: Where.
+        place: Place that the copy is kept in.
         run_folder: The run, whose lease the caller holds.
         say: Called with each message once, in the thread of the training: between its records,
             never in the middle of what it prints.

@@ -27,11 +27,11 @@ class MirrorStatus:
         path: The run's folder in the mirror.
         state: `ok`: the newest local recovery point is durable in the mirror; `behind`: it is being
             copied; `failing`: it cannot be.
-        since: When that began, in Unix seconds.
+        since: Time at which that began, in Unix seconds.
         local_step: Step of the newest local recovery point; None before the first.
         durable_step: Step of the newest recovery point in the mirror that was read back and matched
             its hashes; None before the first.
-        durable_time: When it was read back, in Unix seconds.
+        durable_time: Time at which it was read back, in Unix seconds.
         error: The last error as a clause; None if the copy works.
         bytes_per_s: Rate of the last copied point, reading back included; None before the first.
         finished: Whether the finished run (model, scores, report) is in the mirror, read back.

@@ -67,7 +67,7 @@ def report(run: str | Path, height: int = 900) -> None:
 
     Args:
         run: A run's name or folder, or a study's.
-        height: Of the frame, in pixels.
+        height: Height of the frame, in pixels.
 
     Raises:
         RequestError: a height too small to read in; RunFolderError: there is no such run;

@@ -82,7 +82,7 @@ def tool_of(name: str, changes: Sequence[str] = (), tool: str | None = None) -> 
 
     Args:
         name: What the user gave.
-        changes: As `key=value`.
+        changes: Changes as `key=value`.
         tool: Named by the user.
 
     Raises:
@@ -112,7 +112,7 @@ def read_file(
     Args:
         path: The file.
         tool: The tool's name.
-        changes: As `key=value` in the tool's own keys; null takes a key away.
+        changes: Changes as `key=value` in the tool's own keys; null takes a key away.
         native_bf16: Whether the device has bf16.
 
     Raises:

@@ -64,7 +64,7 @@ class TrainingJob:
         recompute: Activation checkpointing of every block: none, reentrant or not.
         attention: sdpa, eager, flash2 (the flash-attn package) or expanded (keys and values are
             repeated before sdpa).
-        loss: From hidden states to the loss.
+        loss: Chain from hidden states to the loss.
         kernels: Fused kernels and habits of the tool's loop.
         sampling: How answers are drawn between steps; None: none are.
         offloads: What checkpointed blocks keep lies in the host's memory.
@@ -102,8 +102,8 @@ class Tool:
     """What brimful knows of a training tool.
 
     Attributes:
-        title: As people write it.
-        version: Of which the tables are.
+        title: Name as people write it.
+        version: Version that the tables are of.
         source: Repository and commit.
         read: The day it was read.
         marks: Keys by which a file of this tool is known: no other tool has them.
@@ -145,9 +145,9 @@ class ReadJob:
     """A file of a tool, read.
 
     Attributes:
-        tool: Whose it is.
+        tool: Tool whose file it is.
         values: The facts that are understood, by name.
-        said_by: By fact, the keys that say it.
+        said_by: Keys that say a fact, by fact.
         unknown: Keys that decide memory or time and are not understood.
         idle: Keys of the file that decide neither.
         recipe: Further values for a recipe, with `recipe_said_by` as above.
@@ -175,7 +175,7 @@ def read_job(tool: Tool, values: Mapping[str, Any], *, native_bf16: bool = True)
     """Read the keys of a file by a tool's tables.
 
     Args:
-        tool: Whose keys they are.
+        tool: Tool whose keys they are.
         values: The file's.
         native_bf16: Whether the device has bf16.
     """

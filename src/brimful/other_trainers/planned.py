@@ -75,7 +75,7 @@ class SampledJob:
 
     Attributes:
         about: How many at once, by what.
-        memory: On the device meanwhile.
+        memory: Memory on the device meanwhile.
         verdict: Whether it fits.
     """
 
@@ -90,12 +90,12 @@ class PlannedJob:
 
     Attributes:
         device: The device.
-        footprint: Of the micro-batch as the file has it, with full rows; its low end is of short
-            ones where rows are padded.
+        footprint: Memory of the micro-batch as the file has it, with full rows; its low end is of
+            short ones where rows are padded.
         largest: The largest micro-batch that surely fits; None where it was not searched for, and
             at most MOST_TRIED.
         step_s: Seconds of an optimizer step; None where no time is predicted.
-        tokens: Of an optimizer step, rows counted as full.
+        tokens: Tokens of an optimizer step, rows counted as full.
         longest_row: Tokens of the longest padded rows that surely fit, where full ones may not; 0
             where none do.
         sampled: What draws answers between steps; None: nothing does.
@@ -286,11 +286,11 @@ def plan_job(
     """Predict memory and time of a job on a device.
 
     Args:
-        job: As it was read.
+        job: Job as it was read.
         model: Looked up.
-        device: To plan for.
-        traces: Of steps.
-        rates: Of the device; None for no time.
+        device: Device to plan for.
+        traces: Traces of steps.
+        rates: Rates of the device; None for no time.
         process_bytes: Memory that this process holds already, on a CPU.
         searches: Whether the largest micro-batch that fits is looked for.
 

@@ -33,8 +33,8 @@ def compared(
     """Return a loss with the passes of a reference.
 
     Args:
-        chain: Of the trained model.
-        passes: Without gradients, of a step.
+        chain: Loss of the trained model.
+        passes: Passes of a step without gradients.
         own_reference: Whether the reference is a model of its own.
         is_kept: Whether its log-probabilities are computed before training.
     """

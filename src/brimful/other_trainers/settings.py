@@ -50,7 +50,7 @@ class Settings:
 
     Args:
         given: The file's keys, already flat where the tool's keys are dotted.
-        defaults: Of the tool.
+        defaults: The tool's defaults.
         native_bf16: Whether the device has bf16: some tools ask it for their default.
     """
 

@@ -19,7 +19,7 @@ class PeftAdapter:
     Attributes:
         peft_type: peft's name of the method, such as "IA3".
         settings_json: Fields of its peft configuration, canonical JSON.
-        dtype: Of its floating-point weights.
+        dtype: Dtype of its floating-point weights.
     """
 
     peft_type: str
@@ -106,13 +106,14 @@ class ForeignStep(StepSpec):
 
     Attributes:
         adapter: LoRA, or any other adapter of peft.
-        quantize: As in StepSpec; nf4_single: without double quantisation, an fp32 scale per 64
-            weights; gptq4: 4-bit words in int32, fp16 scales and packed zeros per group, an int32
-            group index per input feature (AutoGPTQ).
-        optimizer: As in StepSpec; paged_32bit keeps fp32 states in memory that the driver moves.
+        quantize: How linear layers are stored, as in StepSpec; nf4_single: without double
+            quantisation, an fp32 scale per 64 weights; gptq4: 4-bit words in int32, fp16 scales and
+            packed zeros per group, an int32 group index per input feature (AutoGPTQ).
+        optimizer: Variant of AdamW, as in StepSpec; paged_32bit keeps fp32 states in memory that
+            the driver moves.
         gptq_group: Input features that share a scale; 0 for one group.
         fp32_norms: Only the weights of norms are fp32, on a 16-bit base.
-        fp32_ends: With them those of embeddings and head.
+        fp32_ends: Whether those of embeddings and head are in fp32, too.
         chain: How the logits become a loss; None for the loss inside the transformers model.
         quirks: What else the trainer does otherwise.
         sharding: How a model lies in parts on several ranks: by torch's fully_shard, or by its

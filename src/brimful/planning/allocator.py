@@ -109,7 +109,7 @@ class _Pool:
 
     Attributes:
         order: (size in bytes, address), smallest first, then lowest.
-        blocks: By address.
+        blocks: Blocks by address.
     """
 
     order: list[tuple[int, int]] = field(default_factory=list)

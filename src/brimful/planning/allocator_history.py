@@ -36,7 +36,7 @@ class HistoryComparison:
 
     Attributes:
         requests: Allocations in the history.
-        same_reserved: After how many of them both had reserved the same number of bytes.
+        same_reserved: Number of requests after which both had reserved the same number of bytes.
         peak_reserved_bytes: The most that torch's allocator had reserved.
         modelled_bytes: The most that the model had reserved.
     """
@@ -56,7 +56,7 @@ def compare_with_model(snapshot: Mapping[str, Any], device: int = 0) -> HistoryC
     """Give a history's requests to the model of the allocator.
 
     Args:
-        snapshot: As `torch.cuda.memory._snapshot()` returns it.
+        snapshot: Snapshot as `torch.cuda.memory._snapshot()` returns it.
         device: Index of the GPU.
 
     Raises:

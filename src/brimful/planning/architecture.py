@@ -104,8 +104,8 @@ class Monomial:
     """A product of widths, by a divisor, rounded up; both 1 for a constant.
 
     Attributes:
-        letters: Of LETTERS, in their order.
-        divisor: Above 1 where elements share a scale.
+        letters: Letters of LETTERS, in their order.
+        divisor: Number that it is divided by, above 1 where elements share a scale.
     """
 
     letters: str = ""
@@ -124,7 +124,7 @@ class Widths:
     """The widths of a network.
 
     Attributes:
-        values: By letter.
+        values: Values by letter.
         blocks: Transformer blocks.
     """
 
@@ -182,7 +182,7 @@ def network_of(
     """Return the network that a config describes.
 
     Args:
-        config: With its model type.
+        config: Config with its model type.
         defaults: Values of the libraries for what it leaves out.
         eight_bit: The optimizer keeps small tensors' states as they are.
 

@@ -37,10 +37,10 @@ class BaseTimes:
     """Expected seconds.
 
     Attributes:
-        run_s: Of the run without what is decided here.
-        evaluation_s: Of one evaluation, on `sequences` validation sequences.
-        samples_s: For the base's samples.
-        tasks_s: For the base's answers to the recipe's tasks; None without tasks.
+        run_s: Time of the run without what is decided here.
+        evaluation_s: Time of one evaluation, on `sequences` validation sequences.
+        samples_s: Time for the base's samples.
+        tasks_s: Time for the base's answers to the recipe's tasks; None without tasks.
     """
 
     run_s: float
@@ -100,7 +100,7 @@ def times_of(recipe: Recipe, plan: Plan, parts: Durations, sequences: float) -> 
         recipe: Names the tasks.
         plan: The plan of the device, with the bytes of the weights.
         parts: The parts of the run.
-        sequences: In one evaluation.
+        sequences: Sequences of one evaluation.
     """
     token_s, tasks = token_seconds(plan), recipe.evaluation.tasks
     passes = -(-min(recipe.evaluation.max_examples or TASK_EXAMPLES, TASK_EXAMPLES) // TASK_ROWS)

@@ -143,7 +143,7 @@ class BudgetCheck:
 
     Attributes:
         budget: The limit.
-        verdict: As in Budget.verdict.
+        verdict: Verdict as in Budget.verdict.
         amount: Prediction for the run, in the unit of the budget.
         beside: The same in money for a budget of time, in time for one of money; None where that is
             not known.
@@ -260,7 +260,7 @@ def sessions(
         session_s: Length of a session.
         predicted: step_time_s and the parts of a training.
         checkpoint_s: Time of one checkpoint.
-        work: Of a job that is more than one training, the time of all of it.
+        work: Time of all of a job that is more than one training.
 
     Raises:
         RequestError: a session ends before it has done a step and saved it, so that no number of

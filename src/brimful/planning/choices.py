@@ -448,7 +448,7 @@ class _PackingWords:
     """What is said of packing examples or texts into one row.
 
     Attributes:
-        refused: Where the recipe asks for it and `obstacle` is in the way.
+        refused: What is said where the recipe asks for it and `obstacle` is in the way.
         padded: Why not, where the plan decides; `obstacle` follows.
         packed: Why, where it decides.
     """

@@ -113,8 +113,8 @@ class Links:
     """How long it takes to gather a byte of what devices hold parts of, in seconds.
 
     Attributes:
-        within_s: Among the devices of a machine.
-        between_s: Among machines, all devices of each at once.
+        within_s: Seconds among the devices of a machine.
+        between_s: Seconds among machines, all devices of each at once.
     """
 
     within_s: float

@@ -44,7 +44,7 @@ def compiled_memory(
         tracer: Returns traces.
         eager: The memory of the same step without compiling.
         highest: The largest micro-batch to consider.
-        recompute: With activation checkpointing.
+        recompute: Whether activations are checkpointed.
     """
     if prepared.device.kind != "cuda":
         return CompiledMemory(reason="compiled steps are traced for GPUs")

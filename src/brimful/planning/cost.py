@@ -97,9 +97,9 @@ class Conditions:
     Attributes:
         price: The price of an hour of the device.
         power_w: The board's power limit.
-        validation_sequences: In the validation split.
-        train_sequences: In one epoch.
-        disk_bytes_per_s: At which files are written and synced (`brimful calibrate`).
+        validation_sequences: Sequences of the validation split.
+        train_sequences: Sequences of one epoch.
+        disk_bytes_per_s: Rate at which files are written and synced (`brimful calibrate`).
         evaluate_every: Steps between evaluations of the run that is continued, to be kept.
         base: What is found out about the model before tuning in the run that is continued, to be
             kept.
@@ -142,7 +142,7 @@ def costed(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
 
     Args:
         recipe: What the plan is for.
-        plan: With step_time_s among its predictions.
+        plan: Plan with step_time_s among its predictions.
         conditions: What else is known.
     """
     plan = respaced(recipe, plan, conditions)
@@ -181,7 +181,7 @@ def whole_run(
 
     Args:
         recipe: Says how often the run evaluates and saves.
-        plan: With step_time_s among its predictions.
+        plan: Plan with step_time_s among its predictions.
         conditions: What else is known.
         steps: Optimizer steps in place of the plan's.
 

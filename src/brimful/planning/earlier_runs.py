@@ -29,7 +29,7 @@ def corrected(
     is never narrower than before.
 
     Args:
-        peak: As a run measures it.
+        peak: Peak as a run measures it.
         tensors_bytes: What tensors take of it.
         least_bytes: What it takes at least.
         residuals: The runs.

@@ -60,7 +60,7 @@ class Sums:
     """Numbers that are sums of whole numbers times terms.
 
     Attributes:
-        count: Of the numbers.
+        count: Count of the numbers.
         places_A: The number that a summand belongs to.
         factors_A: Its whole number.
         terms_A: Its term, as an index.
@@ -120,7 +120,7 @@ class Family:
             ones, after "longer ".
         example, blocks: The few, and those of the model.
         lowest: The smallest micro-batch it holds for.
-        rows: Of a model that is divided among devices: the greatest common divisor of the rows of
+        rows: For a model that is divided among devices, the greatest common divisor of the rows of
             its weights. The family serves each number of devices that divides it.
     """
 

@@ -54,7 +54,7 @@ class StepSize:
     """The dimensions in which the members of a family differ.
 
     Attributes:
-        micro_batch, sequence_length, rank: Of the step; the rank is 1 without adapters.
+        micro_batch, sequence_length, rank: Sizes of the step; the rank is 1 without adapters.
         scored: Tokens of a sequence that the pieces of the loss are made of.
         chunk: Tokens of a full piece of the loss.
         ranks: Devices among which the model is divided.

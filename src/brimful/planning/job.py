@@ -32,7 +32,7 @@ class JobPhase:
     Attributes:
         name: One of the names above.
         about: How often, and of what; or why nothing is known.
-        time_s: Of all of it; None where it is not known.
+        time_s: Time of all of it; None where it is not known.
         memory: Peak on the device in bytes; None where it takes none, or that is not known.
         usable_bytes: Memory of the device that it can use.
         verdict: Whether it fits there.
@@ -67,7 +67,7 @@ class WholeJob:
     """What a recipe's job takes on one device.
 
     Attributes:
-        phases: In order.
+        phases: Phases in order.
         conditions: Price and power of the device.
         planned: The variant of a study whose plan is shown.
         with_steps: Returns the same job with another number of optimizer steps in each training.

@@ -76,8 +76,8 @@ def kv_shape(config: Any) -> KvShape:
     recurrent state count as if they kept every position, except kernel attention.
 
     Args:
-        config: Of the text model. Fields it lacks are taken as the usual ones: as many key/value
-            heads as heads, their size from the width.
+        config: Config of the text model. Fields it lacks are taken as the usual ones: as many
+            key/value heads as heads, their size from the width.
     """
     heads = _value(config, "num_attention_heads", "n_head") or 1
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
@@ -108,7 +108,7 @@ def room_for_rows(
         element_bytes: The bytes of one number of the cache.
         free_bytes: The free bytes of the device, beside the model.
         is_cpu: Its kind decides how many rows are worth it and how much memory is left to others.
-        is_quick: On a CPU, whether its blocks are quick ones in bf16.
+        is_quick: Whether the blocks are quick ones in bf16, on a CPU.
 
     Returns:
         Texts, and positions of all of them together; at least one of each. sys.maxsize positions

@@ -40,7 +40,7 @@ class Phase:
     """A phase of a step.
 
     Attributes:
-        name: Without its count.
+        name: Name without its count.
         step: The optimizer step, from 1; None outside steps.
         first_event: Counted from the first batch.
     """

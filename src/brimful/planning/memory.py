@@ -82,7 +82,7 @@ class Footprint:
         usable_bytes: Memory of the device that the process can use.
         verdict: Whether the run fits.
         peak_phase: The phase of the step that needs most.
-        parameters, trainable: As the trace counted them.
+        parameters, trainable: Counts of the trace.
         largest: The largest storages alive at the peak.
         room_bytes: Memory that a plan leaves free, where it can.
         is_roomy: Whether the step does leave that, once the allocator frees what it only caches.
@@ -319,9 +319,9 @@ class ReservedPeaks:
     """Peaks in bytes that the allocator reserves over a run, and how sure they are.
 
     Attributes:
-        least: With the longest pass alone.
-        expected: With the lengths of the run.
-        most: In the worst of the orders of lengths that were tried.
+        least: Peak with the longest pass alone.
+        expected: Peak with the lengths of the run.
+        most: Peak in the worst of the orders of lengths that were tried.
         share: Measured over predicted, 5th percentile of `least` and 95th of `most`.
     """
 

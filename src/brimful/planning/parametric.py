@@ -85,7 +85,7 @@ def stretch(short: Trace, blocks: int) -> tuple[Trace, Int64Array]:
 
     Args:
         short: A step with as many blocks as EXAMPLES says.
-        blocks: At least as many.
+        blocks: Number of blocks, at least as many as are there.
 
     Raises:
         Irregular: the blocks do not repeat.

@@ -83,7 +83,7 @@ class Plan:
             the largest.
         total_steps: Optimizer updates of the run; None where the length is in epochs and the data
             is not read yet.
-        predicted: By name: peak_memory_bytes, on a GPU allocated_memory_bytes and
+        predicted: Predictions by name: peak_memory_bytes, on a GPU allocated_memory_bytes and
             device_memory_bytes; where a time is predicted step_time_s, tokens_per_s and mfu; and
             what `cost.whole_run` adds: training_time_s (steps alone), evaluation_time_s,
             checkpoint_time_s, start_time_s, of a tuning run base_time_s, of preferences

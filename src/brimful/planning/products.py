@@ -34,7 +34,7 @@ class SmallRecording:
     Attributes:
         size: Its dimensions.
         widths: The widths of its network, where the family is of every one.
-        trace: With work and details, if these were recorded.
+        trace: Trace with work and details, if these were recorded.
     """
 
     size: StepSize
@@ -51,7 +51,7 @@ class Products:
         few: Those that decide.
         checks: Those that are compared, with one block more where the model has more.
         stretches: Whether the model has more.
-        letters: Of widths that are open, but for those that are another's.
+        letters: Letters of widths that are open, but for those that are another's.
     """
 
     key: TraceFamilyKey
@@ -100,7 +100,7 @@ class Products:
         Args:
             values: The numbers.
             evaluates_N: Those of the evaluation batch.
-            products: Of the key that they can be; all without.
+            products: Products of the key that they can be; all without.
             sums: Whether they can be the key's sums, too.
         """
         columns, first = np.unique(
@@ -195,7 +195,7 @@ class Products:
 
         Args:
             values: What is summed, in each recording.
-            count: Of the sums.
+            count: Number of the sums.
             groups: Which sum each value belongs to.
         """
         number = len(self.few)

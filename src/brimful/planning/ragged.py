@@ -40,8 +40,8 @@ def reserved_over(
 
     Args:
         replays: The replays of the step.
-        rows: Of successive passes, at least one; a fraction stands for rows that are not full.
-        workspace_bytes: As in `Replays.at`.
+        rows: Rows of successive passes, at least one; a fraction stands for rows that are not full.
+        workspace_bytes: Bytes of a workspace, as in `Replays.at`.
         in_one_pass: The steps have one pass each.
     """
     orders = (tuple(rows), tuple(rows[::-1]))

@@ -47,8 +47,8 @@ class Recordings:
             model that is divided among devices two, on different numbers of them.
         example: Blocks.
         blocks: The blocks of the model.
-        rows: As in `Family`.
-        letters: Of widths that are open, but for those that are another's.
+        rows: Divisor of rows, as in `Family`.
+        letters: Letters of widths that are open, but for those that are another's.
     """
 
     key: TraceFamilyKey

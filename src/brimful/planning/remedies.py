@@ -21,7 +21,7 @@ class Remedy:
         name: What to change.
         change: What that does to the recipe or to the run.
         set: The override on the command line; empty where there is none.
-        footprint: With one sequence per micro-batch.
+        footprint: Memory with one sequence per micro-batch.
         largest: The largest micro-batch that fits then.
         price: Rank by what the change costs in time and results; the lowest costs least.
     """

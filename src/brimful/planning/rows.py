@@ -46,7 +46,7 @@ def fill_of_rows(recipe: Recipe, positions_per_example: float) -> float:
     """Return the share of the positions of `as_rows`' rows that the examples of a step take.
 
     Args:
-        recipe: As for `as_rows`: `batch.sequences` counts examples.
+        recipe: Recipe as for `as_rows`: `batch.sequences` counts examples.
         positions_per_example: Mean number of inputs of a training example.
     """
     rows = recipe.effective_batch * positions_per_example / recipe.sequence_length

@@ -69,7 +69,7 @@ class Candidate:
 
     Attributes:
         micro_batch: Sequences per pass.
-        recompute: With activation checkpointing, of all operators or the cheap ones alone.
+        recompute: Which activations are checkpointed: of all operators, or of the cheap ones alone.
         compiled: Chains of element-wise operators are one kernel.
         time: Predicted; None where a rate or the operators are unknown.
         waiting_s: Seconds in which it waits for other devices, not in `time`.
@@ -89,7 +89,7 @@ class SearchResult:
     Attributes:
         taken: The way that the plan takes.
         choices: micro_batch, recompute and compile, with reasons and runners-up.
-        memory: With the recomputation of `taken`.
+        memory: Memory with the recomputation of `taken`.
         largest: The largest micro-batch that surely fits then.
         untraced: Why the memory is that of the step without compiling although `taken` compiles;
             empty where it is its own.
@@ -126,9 +126,9 @@ def search(
         tracer: Returns traces.
         rates: The rates of the device; without them the largest micro-batch is taken.
         total_steps: Updates of the run, over which compiling has to pay.
-        factor_at: Of the times of a micro-batch, as earlier runs on the device or passes that were
-            timed there say.
-        fusible: As in `TimedPasses`; None where no passes were timed.
+        factor_at: Factor of the times of a micro-batch, as earlier runs on the device or passes
+            that were timed there say.
+        fusible: Share that a compiler joins, as in `TimedPasses`; None where no passes were timed.
         fill: Share of the rows' positions that is computed on average.
         first: Is told the way without recomputation where it fits, before recomputation is looked
             at, which may have to be recorded.

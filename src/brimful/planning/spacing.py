@@ -32,7 +32,7 @@ class Durations:
 
     Attributes:
         training_s: All steps together.
-        start_s: Before the first step.
+        start_s: Time before the first step.
         evaluation_s: One evaluation.
         checkpoint_s: One checkpoint. One is written beside every evaluation.
     """
@@ -163,7 +163,7 @@ def with_spacing(
 
     Args:
         recipe: What the plan is for.
-        plan: With its number of steps.
+        plan: Plan with its number of steps.
         times: Expected; None where no time is predicted.
         settled: Whether the sizes of the data are known, so that the interval is final.
         keep: The interval of the run that goes on.

@@ -65,7 +65,7 @@ def share_of(recipe: Recipe, devices: int, train_rows: int | None) -> Recipe:
     sequences.
 
     Args:
-        recipe: As planning counts, in rows of the sequence length.
+        recipe: Recipe as planning counts, in rows of the sequence length.
         devices: That share an optimizer step.
         train_rows: Rows of one epoch; None: unknown.
     """
@@ -86,7 +86,7 @@ def spread_of(
         asked: `plan.spread` of the recipe.
         footprint: The footprint of a rank that holds the whole model.
         devices: That share an optimizer step.
-        machines: In which they are, as many in each.
+        machines: Number of machines, with as many devices in each.
 
     Raises:
         PlanError: hybrid is asked for, and there is one machine.
@@ -135,9 +135,9 @@ def spread_plan(plan: Plan, recipe: Recipe, devices: int, how: tuple[Spread, str
 
     Args:
         plan: The plan of `share_of` the recipe.
-        recipe: As planning counts.
+        recipe: Recipe in the units that planning counts in.
         devices: That share an optimizer step.
-        how: As `spread_of` says.
+        how: Way of dividing, as `spread_of` says.
     """
     spread, reason = how
     other = "sharded" if spread == "replicated" else "replicated"

@@ -35,7 +35,7 @@ class Lora:
         rank: r.
         targets: "all-linear" (every linear layer but the head), or names of linear layers,
             separated by commas.
-        dropout: Before the adapter; above 0 it keeps a mask and a copy of the input.
+        dropout: Dropout before the adapter; above 0 it keeps a mask and a copy of the input.
         dtype: The dtype of the adapter's weights; peft keeps them in fp32 whatever the base has.
         dora: Weight-decomposed (Liu et al. 2024).
         quick: Computed by brimful's own function instead of peft's (model/quick_lora.py).
@@ -83,9 +83,9 @@ class StepSpec:
         clips: The gradient norm is clipped.
         padded: Batches carry an attention mask.
         options_json: What decides the method's loss (`Kind.step_options`), canonical JSON.
-        compiled: By torch.compile. blocks: every transformer block, for one shape; open_blocks: the
-            same for every length, as brimful's packed rows are; model: the forward pass with its
-            loss as one graph.
+        compiled: What torch.compile compiles. blocks: every transformer block, for one shape;
+            open_blocks: the same for every length, as brimful's packed rows are; model: the forward
+            pass with its loss as one graph.
         offload: What checkpointed blocks keep lies in the host's memory; only with `recompute`.
         kernels: Linear attention and state-space blocks run in kernels of their own packages
             (`rehearsal/sequence_kernels.py`); False for transformers' own code in torch.

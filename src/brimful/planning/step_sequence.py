@@ -25,7 +25,7 @@ def sequence_of_steps(traces: Sequence[Trace]) -> Trace:
     counterpart from the first, else at once.
 
     Args:
-        traces: At least two, of one spec at different sizes.
+        traces: Traces of one spec at different sizes, at least two.
 
     Raises:
         Irregular: their events differ, or they have one step only.

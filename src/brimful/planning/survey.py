@@ -69,7 +69,7 @@ class Sharing:
 
     Attributes:
         devices: That share an optimizer step.
-        ranks: Among which the model is divided; 1: each holds all of it.
+        ranks: Number of ranks among which the model is divided; 1: each holds all of it.
         waiting: Seconds in which a step waits for the others, of what is prepared, its memory, the
             time of the step alone and the number of its passes; None: it waits for none.
     """
@@ -298,7 +298,7 @@ class Prepared:
     Attributes:
         known_longest_pass_at: None where the data are not known, or rows are full.
         ranks: Devices among which the model is divided; 1: each holds all of it.
-        waiting: As in Sharing.
+        waiting: The same as in Sharing.
     """
 
     recipe: Recipe
@@ -361,7 +361,7 @@ def prepare(
     """Decide precision, attention and loss for a device.
 
     Args:
-        longest_pass_of: By the packing that is chosen here; None: rows are full.
+        longest_pass_of: Longest pass, by the packing that is chosen here; None: rows are full.
         sharing: Whether the device works with others.
         residuals_of: What earlier runs on the device say about memory; None: nothing.
     """

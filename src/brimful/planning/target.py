@@ -64,7 +64,7 @@ class Target:
         context_bytes: Driver context and loaded libraries, outside torch's allocator; on a CPU what
             the process holds before the model.
         context_uncertainty_bytes: Plus or minus.
-        workspace_bytes: Of each of the WORKSPACES of the matrix library; 0 without any.
+        workspace_bytes: Bytes of each of the WORKSPACES of the matrix library; 0 without any.
         residuals: How much more than predicted earlier runs took here.
     """
 
@@ -95,8 +95,8 @@ def target_of(device: Device, process_bytes: int = 0, leave_bytes: int = 0) -> T
 
     Args:
         device: A catalog row or this machine. Free memory counts where it was measured.
-        process_bytes: On a CPU, what the process holds before the model exists; it is no longer
-            free.
+        process_bytes: Bytes that the process holds before the model exists, on a CPU; they are no
+            longer free.
         leave_bytes: Memory to leave to other programs, such as a desktop.
     """
     usable_bytes = device.memory_bytes

@@ -61,12 +61,12 @@ class TimedPasses:
         tries: Number of passes.
         blocks: Blocks of the model that was run, and of the whole one.
         made: Seconds since the epoch.
-        positions: Of each row that was timed, and of the step's own; what they take there is worked
-            out. Entries from before there were short rows have equal ones.
+        positions: Positions of each row that was timed, and of the step's own; what they take there
+            is worked out. Entries from before there were short rows have equal ones.
         lengths: How many lengths of rows were timed: with one, longer rows are taken to need time
             in proportion to their positions.
-        fixed_s: Of a pass, what does not grow with its positions: reading weights, and the program
-            that issues operators. None where passes of one size were timed.
+        fixed_s: Time of a pass that does not grow with its positions: reading weights, and the
+            program that issues operators. None where passes of one size were timed.
         new_length_s: How much longer a pass of a new length takes, whose kernels are not made yet.
         fusible: Share of a pass that element-wise operators of blocks take, of which compiling
             makes few kernels. None where that was not looked at.

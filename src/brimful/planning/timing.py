@@ -71,7 +71,7 @@ class StepTime:
             attention counted by half, nothing computed twice.
         evaluation_s: One evaluation batch (EVALUATION_FACTOR micro-batches' sequences); 0 where the
             step has none.
-        slowest_host_s: Of the step where the program issues operators as slowly as it may.
+        slowest_host_s: Time of the step where the program issues operators as slowly as it may.
         waits_for_program: Issuing operators takes longer than the device computes, where one runs
             behind the other.
     """
@@ -89,7 +89,7 @@ class Scale:
     """What is known of a device's times beside its rates.
 
     Attributes:
-        factor_at: Of the times of a micro-batch.
+        factor_at: Factor of the times of a micro-batch.
         fusible: Share of an eager pass that compiling makes few kernels of; None where no passes
             were timed.
         fill: Share of the rows' positions that is computed on average.
@@ -389,9 +389,9 @@ class _Known:
     Attributes:
         rows_by_term: Operators of each class, with the term that they belong to; what is computed
             again comes last.
-        of_arithmetic: By class, type, whether a product is thin, and whether there is any
+        of_arithmetic: Factors by class, type, whether a product is thin, and whether there is any
             arithmetic.
-        of_movement: By class, operator, and whether it is in 16 bits.
+        of_movement: Factors by class, operator, and whether it is in 16 bits.
         tiles: Those of products.
     """
 

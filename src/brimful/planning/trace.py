@@ -85,8 +85,8 @@ class Trace:
         places: Names.
         blocks: Name of the list of blocks, as it stands in places.
         marks: Phase name -> index of its first event, in order.
-        parameters, trainable: Of the model, tied ones once; a weight packed into 4 bits counts as
-            one.
+        parameters, trainable: Counts of the model, tied ones once; a weight packed into 4 bits
+            counts as one.
         work: Work of the operators; None where it was not recorded.
         details: Summands of the counts of `work`; only directly after recording.
     """

@@ -201,7 +201,7 @@ class Calls:
     Attributes:
         rows_L: The row of the Work that the call is part of.
         limits_L: Tensors that one kernel takes.
-        tensors_L: In the longest list.
+        tensors_L: Number of tensors in the longest list.
         elements_L: The number of elements of all its tensors.
     """
 

@@ -47,7 +47,7 @@ class Texts:
     """Texts that a model is to write.
 
     Attributes:
-        what: Of which question or task.
+        what: Question or task that is answered.
         count: How many.
         max_new_tokens: The most tokens of each.
         verdict: What judges them: a number is read, or a program is run.
@@ -65,7 +65,8 @@ class TextsWritten:
 
     Attributes:
         time_s: None where the device's rates are not known.
-        memory: On each device, while as many texts are written at once as are worth it or fit.
+        memory: Memory on each device, while as many texts are written at once as are worth it or
+            fit.
         verdict: Whether the weights and one text fit.
         rows: Texts at once.
         row_bytes: Bytes of one text: keys and values at its full length, and logits of a step.
@@ -88,7 +89,7 @@ class TextWriter:
         recipe: The recipe of the training.
         plan: The plan of the training, on the same device.
         config: Values of the writer's own config.
-        parameters: Of the writer; as a number of its own where another model is trained.
+        parameters: Parameters of the writer; as a number of its own where another model is trained.
         usable_bytes: Memory of the device.
         is_student: Whether the writer is the trained model, or another one.
         beside_bytes: What training holds beside the weights while texts are written.

@@ -34,7 +34,7 @@ def random_base(shape: str, folder: Path) -> Path:
 
     Args:
         shape: A model of the catalog, or the folder of one.
-        folder: Of all such models.
+        folder: Folder of all such models.
 
     Raises:
         TooLarge: main memory or the disk cannot hold its weights in bf16.

@@ -31,15 +31,15 @@ class SamplingJob:
     """Texts to write.
 
     Attributes:
-        backend: As `plan.sampling` names it.
+        backend: Backend as `plan.sampling` names it.
         model: Folder of the weights, with a tokenizer.
-        device: As torch names it.
-        dtype: Of the weights, as torch names it.
+        device: Device as torch names it.
+        dtype: Dtype of the weights, as torch names it.
         prompts: Number of prompts.
         samples: Texts for each of them.
         prompt_tokens: Length of a prompt.
         tokens: Length of a text.
-        threads: Of the processor; None: as many as torch takes.
+        threads: Threads of the processor; None: as many as torch takes.
     """
 
     backend: Choice

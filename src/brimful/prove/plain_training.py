@@ -38,14 +38,14 @@ class PlainJob:
     Attributes:
         trainer: LOOP or TRAINER.
         model: Folder whose config says the shape; the weights are random.
-        device: As torch names it.
-        sequences: Of an update.
+        device: Device as torch names it.
+        sequences: Sequences of an update.
         micro_batch: Sequences of a pass to begin with. The largest divisor of `sequences` that is
             no larger is taken, and a smaller one where memory runs out.
         steps: Updates in all, more than `FIRST_STEPS`.
         precision: "fp32", "bf16" or "fp16": of autocast.
         compiled: Whether the model is compiled.
-        threads: Of the processor; None: as many as torch takes.
+        threads: Threads of the processor; None: as many as torch takes.
     """
 
     trainer: str
@@ -93,9 +93,9 @@ def time_the_largest(
     """Train with the largest micro-batch that memory allows.
 
     Args:
-        sequences: Of an update; micro-batches divide them.
+        sequences: Sequences of an update; micro-batches divide them.
         micro_batch: The largest that is tried.
-        device: As torch names it.
+        device: Device as torch names it.
         run: Trains with a micro-batch, and adds the seconds of every update to a list.
 
     Raises:

@@ -35,7 +35,7 @@ class Proof:
     """What a proof found so far.
 
     Attributes:
-        page: To open in a browser.
+        page: Page to open in a browser.
         remaining: Trials that the time did not reach.
     """
 
@@ -62,8 +62,8 @@ def prove(
 
     Args:
         folder: Made, or continued.
-        limit_s: After so many seconds no further trial begins.
-        longest_s: After which a command of a trial is ended.
+        limit_s: Seconds after which no further trial begins.
+        longest_s: Seconds after which a command of a trial is ended.
 
     Raises:
         RequestError: the folder holds something else, or the record of another machine.

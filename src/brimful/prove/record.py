@@ -45,7 +45,8 @@ class Outcome:
 
     Attributes:
         status: HELD, FAILED or SKIPPED.
-        what: In a sentence: what held, or what did not and where to look, or why it was not tried.
+        what: Sentence that says what held, or what did not and where to look, or why it was not
+            tried.
         seconds: How long it took.
         measured: Predictions that were met by a measurement.
         facts: Further values, such as the micro-batch.

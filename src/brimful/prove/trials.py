@@ -140,7 +140,7 @@ class Training:
     """A short training.
 
     Attributes:
-        shape: Of the published model that is tuned; "" where one is trained from scratch.
+        shape: Shape of the published model that is tuned; "" where one is trained from scratch.
     """
 
     name: str

@@ -28,15 +28,16 @@ class TrlJob:
     Attributes:
         model: Folder of the base, with its tokenizer.
         examples: JSON lines of prompts and completions.
-        device: As torch names it.
+        device: Device as torch names it.
         sequences: Examples of an update.
-        sequence_length: In tokens; examples that are longer are left out, as brimful's recipe does.
+        sequence_length: Tokens of a sequence; examples that are longer are left out, as brimful's
+            recipe does.
         steps: Updates in all, more than `plain_training.FIRST_STEPS`.
         precision: "fp32", "bf16" or "fp16": of autocast.
         recompute: Whether activations are computed again; None: TRL's default, which does.
-        rank: Of the adapters.
+        rank: Rank of the adapters.
         targets: Names of the layers that have them, or peft's "all-linear".
-        threads: Of the processor; None: as many as torch takes.
+        threads: Threads of the processor; None: as many as torch takes.
     """
 
     model: str

@@ -27,7 +27,8 @@ class ElementWiseWatch(TorchDispatchMode):
 
     Attributes:
         seconds: The seconds of all operators, by part.
-        element_wise_s: Of those in blocks after the first that a compiler joins with others.
+        element_wise_s: Time of the element-wise operators, in blocks after the first, that a
+            compiler joins with others.
     """
 
     def __init__(self, part: Callable[[], Part], clock: Callable[[], float] = _CLOCK) -> None:

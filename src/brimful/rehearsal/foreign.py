@@ -54,7 +54,8 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
     that fits.
 
     Args:
-        model: On any device, the meta device too. Its parameters that require gradients train.
+        model: Model on any device, the meta device too. Its parameters that require gradients
+            train.
         batch: One batch as the model takes it by keyword; the first dimension is the micro-batch
             and is changed for others. Only shapes and types count.
         optimizer: AdamW variant: fused, foreach (torch's default on CUDA), for_loop, 8bit or
@@ -65,7 +66,7 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
         clips: The gradient norm is clipped.
         loss_of: (model, batch) -> 0-dim loss. Default: `model(**batch).loss`, as transformers
             models have it when the batch holds labels.
-        process_bytes: On a CPU, what the process holds beside the model.
+        process_bytes: Bytes that the process holds beside the model, on a CPU.
         ranks: Devices that hold the model in parts, by torch's FSDP2 of each block and of the whole
             (`fully_shard`, parts given up after the forward pass); memory is that of one of them.
 

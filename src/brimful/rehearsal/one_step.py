@@ -59,7 +59,7 @@ class StepResult:
 
     Attributes:
         loss: Mean over target tokens, nats.
-        weights: Before the step.
+        weights: Weights before the step.
         gradients: Unscaled, before clipping.
         updates: Weights after less weights before.
         skipped: Attempts that overflowed before (fp16 only), each with half the loss scale of the

@@ -72,8 +72,8 @@ class EightBitAdamW(torch.optim.Optimizer):
     values mean nothing.
 
     Args:
-        paged: On CUDA, large states live in memory that the driver moves, so they take nothing from
-            the allocator.
+        paged: Whether large states live in memory that the driver moves, on CUDA, so that they take
+            nothing from the allocator.
         cuda: One kernel updates in place; a CPU holds both states of a tensor in fp32 meanwhile.
     """
 

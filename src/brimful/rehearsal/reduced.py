@@ -25,11 +25,12 @@ class Reduced:
     """A reduced step and how it is split.
 
     Attributes:
-        recipe: With the reduced model, without dropout.
+        recipe: Recipe with the reduced model, without dropout.
         vocabulary: Entries of the embedding.
-        micro_batches: As the plan's, perhaps fewer and smaller; a smaller last one is kept.
+        micro_batches: Micro-batches as the plan's, perhaps fewer and smaller; a smaller last one is
+            kept.
         loss_chunk: Tokens per piece of the loss.
-        differences: From the planned step, in words.
+        differences: Differences from the planned step, in words.
     """
 
     recipe: Recipe

@@ -18,7 +18,8 @@ def scratch_bytes(func: Any, args: Any, out: Any, *, cuda: bool) -> list[int]:
     """Return the sizes of an operator's inner tensors, all alive together with its output.
 
     Args:
-        cuda: As on CUDA, where element-wise kernels convert in registers; else as on a CPU.
+        cuda: Whether it is as on CUDA, where element-wise kernels convert in registers; else as on
+            a CPU.
     """
     if func in _LOGSUMEXP:
         # max and exp(x - max), ReduceOps.cpp

@@ -39,8 +39,8 @@ class _Sizes:
     Attributes:
         out: Shape of the result, in the type of the first input.
         kept: Shapes and types of what it makes and keeps for the backward pass.
-        forward: Of scratch beside that.
-        backward: Of scratch of the backward pass beside the gradients.
+        forward: Bytes of scratch beside that.
+        backward: Bytes of scratch of the backward pass beside the gradients.
         flop: Arithmetic of the forward pass.
     """
 
@@ -230,8 +230,8 @@ def mamba(
     steps and states gives, and what the scan keeps; the convolution is computed again.
 
     Args:
-        weights: Of the convolution with its bias, the projections to steps and states, the last
-            projection with its bias, the decays, and what follows in `mamba_inner_fn`.
+        weights: Weights of the convolution with its bias, the projections to steps and states, the
+            last projection with its bias, the decays, and what follows in `mamba_inner_fn`.
     """
     convolution, its_bias, to_states, to_steps, last, last_bias, decays, *rest = weights
     small, inner = _given([to_states])[0].shape

@@ -41,7 +41,8 @@ class About:
     Attributes:
         versions: The versions of the libraries that its families were recorded with.
         defaults: Values of a config of this type where it leaves them out.
-        places: By name of a family, the entry that it is part of, and where it begins and ends.
+        places: The entry that a family is part of, and where it begins and ends, by the family's
+            name.
     """
 
     versions: Mapping[str, str]

@@ -139,13 +139,15 @@ class _Stamps:
         length: Positions of a sequence.
         blocks: Number of blocks in the model that runs.
         trainable: Trained parameters outside of the blocks, and of each block.
-        until_s: When nothing is timed any more, by `time.perf_counter`.
+        until_s: Time after which nothing is timed any more, by `time.perf_counter`.
         clock: Says when parts began.
-        passes_s: By "first" and "further": (whole pass, blocks after the first) of every pass.
-        updates_s: Of every update.
-        operators: Of further passes of this size, whose operators were timed one by one.
-        without_s: Of the blocks after the first in passes without gradients, such as a reference's.
-        measured_s: Of a pass in which a step is measured before (whole pass, blocks after the
+        passes_s: Times of every pass, by "first" and "further": (whole pass, blocks after the
+            first).
+        updates_s: Time of every update.
+        operators: Times of the operators of further passes of this size, one by one.
+        without_s: Times of the blocks after the first in passes without gradients, such as a
+            reference's.
+        measured_s: Times of a pass in which a step is measured before (whole pass, blocks after the
             first): it takes as long for each pass of the step.
     """
 
@@ -294,7 +296,7 @@ def timed_passes(
     was timed.
 
     Args:
-        timed: By size of the passes, small ones first.
+        timed: Timed passes by their size, small ones first.
         length: Positions of a sequence of the step.
         whole: Blocks of the model.
         watch: Has ended, and says what other programs took while the passes ran.

@@ -121,8 +121,8 @@ def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
     Args:
         recipe: A fresh model's.
         plan: How it runs on `device`.
-        device: Where it is on this machine, both steps run on it, reduced only where they would
-            take long; else on the CPU with the plan's choices, reduced.
+        device: Device on which both steps run, where it is on this machine, reduced only where they
+            would take long; else the CPU, with the plan's choices, reduced.
 
     Raises:
         RecipeError: the recipe fine-tunes a published model.

@@ -31,10 +31,11 @@ class ChangedScore:
 
     Attributes:
         name: What is scored, such as `held-out loss`.
-        unit: Of both; "" where the cells show it.
-        before, after: With their intervals where these are known.
-        before_name: Whose the first score is.
-        about: On what, such as `34% of the validation sequences`; "" for all of them.
+        unit: Unit of both; "" where the cells show it.
+        before, after: Scores with their intervals, where these are known.
+        before_name: Name of the model that the first score is of.
+        about: What the scores are of, such as `34% of the validation sequences`; "" for all of
+            them.
     """
 
     name: str

@@ -42,7 +42,7 @@ class CatalogModel:
     """A model to plan for or to tune. Its fields, in this order, are the keys of the JSON.
 
     Attributes:
-        at_hand: Where it lies on this disk: "run", "package" or "hub cache".
+        at_hand: Kind of place where it lies on this disk: "run", "package" or "hub cache".
     """
 
     id: str

@@ -81,7 +81,7 @@ class Chart:
         uprights: Places on the x axis, such as a threshold.
         band: An interval of heights.
         x_range, y_range: Ends of an axis where they are given.
-        x_names: Of 0, 1, 2, ... on the x axis, where these are no numbers.
+        x_names: Names of 0, 1, 2, ... on the x axis, where these are no numbers.
         is_log: Whether heights are counts on a logarithmic scale that begins at zero.
         is_main: Whether it is as wide as a page.
         note: A sentence below it.

@@ -22,10 +22,10 @@ class ReportKind:
     """A language model trained on documents.
 
     Attributes:
-        auto_class: By which transformers loads the model.
+        auto_class: Class by which transformers loads the model.
         learned: What the run counts in steps.
-        loss_unit: Of the loss.
-        prompt_end: Between the prompt of a sample and its completion.
+        loss_unit: Unit of the loss.
+        prompt_end: Text between the prompt of a sample and its completion.
         always_has_samples: Whether a run without samples says that there are none.
         has_bits_per_byte: Whether the loss makes bits per byte of the text.
         tasks: Named in the command that scores a tuned model; empty: none.

@@ -62,7 +62,7 @@ class LabelMetric:
     """One metric of a classifier.
 
     Attributes:
-        key: In scores.json.
+        key: Key in scores.json.
         floor: The metric of the simple model beside it.
         difference: The classifier's minus the floor's on the same texts. Its note is "better" or
             "worse" where the difference is more than luck with the texts, else "within chance".
@@ -120,7 +120,7 @@ def format_of(key: str, sign: str = "") -> Callable[[float], str]:
     """Return how a metric prints: shares in percent, areas and errors with three decimals.
 
     Args:
-        key: Of the metric.
+        key: Key of the metric.
         sign: "+" for differences, which print without "%".
     """
     if key not in SHARES:

@@ -57,7 +57,7 @@ class Gauge:
     """Where a value and its interval lie on a scale that all rows of a table share, as a cell.
 
     Attributes:
-        ends: Of the scale.
+        ends: Ends of the scale.
         about: Its text alternative.
         centre: What the value is compared with.
         word: What the value is called: "close", "off", "far off", or "base".

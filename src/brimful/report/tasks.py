@@ -44,7 +44,8 @@ class TaskView:
 
     Attributes:
         about: How it was asked and judged.
-        metrics: With their intervals, beside the untuned model's where it was asked the same.
+        metrics: Metrics with their intervals, beside the untuned model's where it was asked the
+            same.
         before_about: How the untuned model was asked, where that differs.
         errors: Kinds of failed answers with their counts, the most frequent first.
         by_kind: Metrics by type of question, a column each; None where there are no types.

@@ -345,7 +345,7 @@ class MirrorFacts:
     Attributes:
         state: What the copying does.
         durable_step: Step of the newest recovery point that was read back and found whole.
-        durable_time: When that was written, in Unix seconds.
+        durable_time: Time at which that was written, in Unix seconds.
         error: Why copying does not go on, "" where it does.
         finished: Whether the copy holds the finished run.
     """

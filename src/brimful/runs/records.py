@@ -14,7 +14,7 @@ class Record:
 
     Attributes:
         step: Optimizer steps done when it was written.
-        time: When it was written, in Unix seconds.
+        time: Time at which it was written, in Unix seconds.
         seconds: How long took what it is about.
         values: The record as it was written, for tables that show every field.
     """

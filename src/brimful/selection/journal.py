@@ -140,7 +140,7 @@ def write_samples(
     """Write the samples that count and the rows to train on; each file is replaced as a whole.
 
     Args:
-        folder: Where to.
+        folder: Folder that they are written to.
         questions: Questions in the order of the files.
         samples: All that were drawn, in any order; those of other questions are left out.
         rules: What is kept.

@@ -80,7 +80,7 @@ def write_pairs(
     where there are none.
 
     Args:
-        folder: Where to.
+        folder: Folder that they are written to.
         questions: Questions in the order of the file.
         samples: Those that count.
         rules: What may be kept.

@@ -73,7 +73,7 @@ class Studio:
     """What the page may do.
 
     Attributes:
-        acts: By name, as the page names them.
+        acts: Actions by name, as the page names them.
         guarded: Those that read named files, write or start something; they ask for the key.
         library: The runs; None: planning alone.
         key: What `x-brimful-key` has to hold for them.

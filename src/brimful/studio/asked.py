@@ -17,7 +17,7 @@ class PageRequest:
     """One request of a page.
 
     Attributes:
-        values: Of its controls: texts, or lists of texts.
+        values: Values of its controls: texts, or lists of texts.
         tell: Sends an update to the page.
         left: Set when the page waits no longer.
     """

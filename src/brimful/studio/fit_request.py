@@ -50,7 +50,7 @@ class FitRequest:
             (YAML) or of a config.json.
         method: "as the recipe" leaves it; "full" trains every weight, "lora" adapters, "qlora"
             adapters on a base in 4 bits, "pretrain" every weight on plain text.
-        rank: Of the adapters.
+        rank: Rank of the adapters.
         sequence_length: Tokens per sequence.
         effective_batch: Sequences per optimizer step.
         tokens: Length of training.

@@ -39,8 +39,8 @@ class Jobs:
         """Save a recipe and start `brimful run` of it.
 
         Args:
-            name: Of the run.
-            recipe: As YAML.
+            name: Name of the run.
+            recipe: Recipe as YAML.
 
         Raises:
             RequestError: there is a run of this name.

@@ -44,8 +44,8 @@ class Turn:
     """A prompt and the texts that followed it so far.
 
     Attributes:
-        texts: By side.
-        remarks: By side, lines below the text.
+        texts: Texts by side.
+        remarks: Lines below the text, by side.
     """
 
     prompt: str

@@ -92,7 +92,7 @@ class Planners:
         Args:
             asked: Who asks; the work ends when it leaves.
             request: The question.
-            settings: Of `assess`.
+            settings: Settings of `assess`.
 
         Raises:
             BrimfulError: it cannot be answered; the message is for the page.

@@ -57,7 +57,7 @@ def template(
     Args:
         model: Hub id, folder or file.
         method: What is trained.
-        values: Of its config, where they are known.
+        values: Values of its config, where they are known.
         data: Where the data are, which are then read `EPOCHS` times; "" for placeholders.
 
     Raises:

@@ -28,7 +28,7 @@ class BrimfulCallback(TrainerCallback):  # type: ignore[misc]
         plan: What was predicted; None: the page shows what was measured.
 
     Attributes:
-        measured: After the training, what was measured.
+        measured: What was measured; there is none before the end of the training.
     """
 
     def __init__(

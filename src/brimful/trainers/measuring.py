@@ -21,7 +21,7 @@ class MeasuredTraining:
     """What was measured of a training.
 
     Attributes:
-        step_times_s: Of every optimizer step, from the end of the one before.
+        step_times_s: Times of every optimizer step, from the end of the one before.
         peak_bytes: Memory held by torch's allocator on a GPU, by the process on a CPU.
         tensors_bytes: The peak of tensors alone; None where only the whole is counted.
         looks: Seconds since the beginning, and the peak so far in bytes.
@@ -50,7 +50,7 @@ class StepMeter:
     for them, once its queue is full.
 
     Args:
-        device: On which is trained.
+        device: Device on which is trained.
         clock: Seconds; another one in tests.
     """
 

@@ -63,9 +63,9 @@ class Trained:
         what: Class of the model.
         by: What trained it.
         on: Name of the device.
-        parameters, trainable: Of the model.
+        parameters, trainable: Counts of the model.
         division: Rows of a micro-batch, and micro-batches of a step.
-        rows: Of an optimizer step, of all devices together.
+        rows: Rows of an optimizer step, of all devices together.
     """
 
     what: str

@@ -18,7 +18,7 @@ def predicted_step(
 
     Args:
         work_at: Gives the operators of a micro-batch.
-        precision: Of the matrix products: fp32, bf16 or fp16.
+        precision: Precision of the matrix products: fp32, bf16 or fp16.
     """
     calibrated = calibration.load(device, device.threads) if device.is_present else None
     rates = calibrated.rates if calibrated else fitted.rates_of(device) or guessed_rates(device)

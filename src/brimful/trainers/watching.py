@@ -27,8 +27,8 @@ class Watch:
     """What is seen of a training loop.
 
     Attributes:
-        measured: After the loop, its step times and memory.
-        predicted: After the loop, what was predicted of its first batch; None where `note` says why
+        measured: Step times and memory, after the loop.
+        predicted: What was predicted of the first batch, after the loop; None where `note` says why
             not.
         note: Why nothing was predicted.
         passes: Forward passes of an optimizer step.

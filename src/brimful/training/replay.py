@@ -35,7 +35,7 @@ class ReplayCheck:
 
         Args:
             step: Updates done.
-            parameters: Whose gradients are compared, by name.
+            parameters: Parameters whose gradients are compared, by name.
             gradients: Computes them from nothing and returns the loss.
 
         Raises:

@@ -33,7 +33,7 @@ class Setup:
         run_folder: Locked by rank 0 through `lease`; other ranks have none.
         tokens_per_step: Tokens that a step reads on average, without padding; None: effective
             batch times sequence length.
-        deadline: When the session has to end; None for no limit.
+        deadline: Time at which the session has to end; None for no limit.
         copy_s: Estimated seconds until a checkpoint written now is durable in the mirror.
         base: How the model is scored before its first step; None: it is not.
         reference: Records of what was scored by the model from before training.

@@ -155,7 +155,7 @@ def receive(descriptor: int, deadline_s: float | None = None) -> bytes:
 
     Args:
         descriptor: A pipe.
-        deadline_s: When to give up, on time.monotonic()'s clock; None waits for ever.
+        deadline_s: Time at which to give up, on time.monotonic()'s clock; None waits for ever.
 
     Raises:
         ClosedError: The other end closed, or announced more than `MAX_FRAME_BYTES`.

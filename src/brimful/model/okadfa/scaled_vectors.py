@@ -44,7 +44,7 @@ class ScaledVectors:
 
         Args:
             grad: That of the vectors; overwritten.
-            out: Where to write.
+            out: Tensor that is written to.
             half_square_grad: Minus that of half of their squares (..., T, 1).
         """
         along = torch.linalg.vecdot(grad, self.vectors).unsqueeze(-1)

@@ -42,7 +42,7 @@ def write_comparison(run_folders: Sequence[Path], path: Path) -> Path:
 
     Args:
         run_folders: Each once; repetitions with other seeds are one variant.
-        path: Of the page; an earlier one is replaced.
+        path: Path of the page; an earlier one is replaced.
 
     Returns:
         `path`.
@@ -71,9 +71,9 @@ def comparison_view(comparison: RunComparison, runs: NamedRuns, path: Path) -> V
     """Return all that is told of several runs.
 
     Args:
-        comparison: Of the runs.
-        runs: With their names, in the same order.
-        path: Of the page, from which links lead.
+        comparison: Comparison of the runs.
+        runs: Runs with their names, in the same order.
+        path: Path of the page, from which links lead.
     """
     names = [name for name, _ in runs]
     missing = [f"{name}: {reason}" for name, run in runs for reason in run.problems.values()]

@@ -71,7 +71,7 @@ class Figure:
     """One number of a run.
 
     Attributes:
-        value: In the unit.
+        value: Value in the unit.
         unit: "nats/token", "nats/text", "nats/masked token", "share", "area", "BLEU", "chrF",
             "tokens", "perplexity", "bits/byte", "cosine", or "" for COSTS, whose names end
             with their unit, and for VIOLATION.
@@ -117,12 +117,12 @@ class ComparedRun:
     """One run.
 
     Attributes:
-        name: Of the run.
+        name: Name of the run.
         variant: Equal for repetitions with another seed; None where the run has no recipe.
         seed: None without a recipe, and for an untuned model.
-        figures: By metric, such as "humaneval pass@1", and COSTS.
-        examples: By metric, where they were kept.
-        prompts: By task, how it was asked.
+        figures: Figures by metric, such as "humaneval pass@1", and COSTS.
+        examples: Examples by metric, where they were kept.
+        prompts: Way in which a task was asked, by task.
         device: What it was trained on.
         notes: What is missing.
         is_untuned: Whether it is a published model as it was before tuning.

@@ -191,7 +191,7 @@ def sample_examples(
     a round in study.json.
 
     Args:
-        samples: With their fates.
+        samples: Samples with their fates.
         questions: Those that were asked.
     """
     by_id = {question.id: question for question in questions}

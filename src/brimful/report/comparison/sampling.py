@@ -47,14 +47,14 @@ class SamplingState:
     Attributes:
         questions_done: Questions of which no more samples are drawn.
         samples_planned: Samples there will be at most; may shrink as questions are settled early.
-        samples_before: Of `samples`, drawn in earlier sessions.
+        samples_before: How many of `samples` were drawn in earlier sessions.
         tokens: New tokens of all samples.
         answered: Samples that could be read.
         correct: Samples that are right.
         questions_accepted: Questions with at least one kept answer so far, done or not.
         kept: Samples that will be trained on.
         running_rows: Answers being written now.
-        memory_bytes: In use; None where it cannot be measured.
+        memory_bytes: Memory in use; None where it cannot be measured.
     """
 
     questions_done: int

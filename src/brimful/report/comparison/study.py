@@ -37,7 +37,7 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
         study_folder: Holds study.yaml, a folder for each run, and study.json: what was left out; of
             rounds of sampling also a sentence for each variant ("what") and what was sampled
             ("rounds").
-        comparison: Of its runs.
+        comparison: Comparison of its runs.
 
     Returns:
         The path of the page.

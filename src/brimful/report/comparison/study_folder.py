@@ -34,7 +34,7 @@ class RoundSamples:
 
     Attributes:
         round: Counted from 1.
-        seed: As text.
+        seed: Seed as text.
         author: Which model wrote the samples.
         folder: Holds the samples, relative to the study.
         trained_tokens: Tokens that were trained on, by kind of example; one without a name is the
@@ -78,11 +78,11 @@ class StudyFolder:
     """A study or a chain of rounds.
 
     Attributes:
-        recipe: Of study.yaml.
+        recipe: Recipe of study.yaml.
         descriptions: A sentence about each variant of a chain of rounds.
         left_out: Runs that were not trained, each with the reason.
-        rounds: By round, then in the order of the file.
-        phases: Of the whole job, in order.
+        rounds: Rounds by number, then in the order of the file.
+        phases: Phases of the whole job, in order.
     """
 
     path: Path

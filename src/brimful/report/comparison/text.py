@@ -117,7 +117,7 @@ def remarks(comparison: RunComparison, place: str = "in brackets") -> list[str]:
 
     Args:
         comparison: The comparison.
-        place: Where the intervals stand.
+        place: Place of the intervals.
     """
     notes = list(comparison.notes)
     if any(pair.over_seeds is None for pair in comparison.tested):

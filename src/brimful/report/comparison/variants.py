@@ -25,7 +25,7 @@ class Variant:
     """One run, or several that differ by their seed only.
 
     Attributes:
-        name: Of the run, or what the names of its runs have in common.
+        name: Name of the run, or what the names of its runs have in common.
         runs: One per seed.
     """
 

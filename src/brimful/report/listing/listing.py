@@ -70,7 +70,7 @@ class Listed:
     """One run; or a study, a chain, or one drawing of samples in a chain.
 
     Attributes:
-        name: Below the folder that was asked for, such as `study/member`.
+        name: Name below the folder that was asked for, such as `study/member`.
         method: The recipe's; "" where there is none.
         state: running, finished, stopped, interrupted, not started, scored or damaged; of a study
             or chain: running, finished or unfinished.
@@ -78,10 +78,11 @@ class Listed:
         step, total_steps: Steps done and planned; of a study or chain, runs finished and planned.
             None where not known.
         score: The main score with its interval, as text; "" where there is none.
-        size_bytes, checkpoint_bytes: Of all files, and of those in checkpoints. Of a study without
-            its runs.
-        freeable_bytes: Of checkpoints of a finished run, which only training it further needs.
-        last_active: When a file in it changed last, in Unix seconds.
+        size_bytes, checkpoint_bytes: Bytes of all files, and of those in checkpoints. A study is
+            counted without its runs.
+        freeable_bytes: Bytes of checkpoints of a finished run, which only training it further
+            needs.
+        last_active: Time at which a file in it changed last, in Unix seconds.
         points: Local and mirrored recovery points, a line each.
         ranks: How the ranks of a run on several devices got on; "" on one device.
         problems: What is missing or damaged.
@@ -127,7 +128,7 @@ def find_runs(folder: Path, check: bool = False) -> list[Listed]:
     last comes first; members follow the study or chain that they belong to.
 
     Args:
-        folder: Of runs; also a mirror.
+        folder: Folder of runs; also a mirror.
         check: Whether to verify every checkpoint and model against its hashes.
 
     Raises:

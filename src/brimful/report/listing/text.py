@@ -29,7 +29,7 @@ def render(listed: Sequence[Listed], width: int, *, now: float | None = None) ->
     """The list as text.
 
     Args:
-        listed: As `find_runs` gives it.
+        listed: Runs as `find_runs` gives them.
         width: Columns of the console.
         now: Unix seconds, for ages.
     """

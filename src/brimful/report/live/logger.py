@@ -66,7 +66,7 @@ class LoggedRun:
     Attributes:
         folder: The run folder.
         run_id: A number that is the same in every session of the run, wherever its folder lies.
-        project: Under which the run is logged; None: what the logger's own settings say.
+        project: Project under which the run is logged; None: what the logger's own settings say.
         settings: The recipe, nested.
         first_new_step: The first step that this session logs.
         recorded: The last step that earlier sessions recorded, by group; steps from first_new_step

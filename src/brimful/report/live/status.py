@@ -50,7 +50,7 @@ class RunStatus:
         status: `interrupted` where run.json says that it runs and no process writes it; `scored`
             for the scores of an untuned model, which trained nothing.
         description: The same in a line.
-        pid: Of the process that writes it, where that runs on this machine.
+        pid: Number of the process that writes it, where that runs on this machine.
         is_mirrored: Whether the folder is the copy of a run in a mirror.
         problems: What is missing or damaged, and what follows from that.
     """
@@ -158,7 +158,7 @@ def status_of(run: RunFolder, *, now: float | None = None) -> RunStatus:
     """Return the status of a run.
 
     Args:
-        run: As `read_run_or_empty` reads it.
+        run: Run as `read_run_or_empty` reads it.
         now: Unix seconds.
     """
     if run.recipe.untuned:
@@ -180,8 +180,8 @@ class RunWriter:
     Attributes:
         description: `process 4711 on host, since 2026-11-22 14:00:00`; the host only where it is
             another one.
-        pid: Where it runs on this machine.
-        started: When the process started, in Unix seconds.
+        pid: Number of the process, where it runs on this machine.
+        started: Time at which the process started, in Unix seconds.
     """
 
     description: str

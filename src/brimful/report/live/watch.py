@@ -35,7 +35,7 @@ def watch(
     is waited for.
 
     Args:
-        folder: Of a run, a study, a chain, or of runs; also its copy in a mirror.
+        folder: Folder of a run, a study, a chain, or of runs; also its copy in a mirror.
         console: Where to show.
         once: Show how it stands, and return.
         clock, sleep: Unix seconds, and waiting; replaced in tests.

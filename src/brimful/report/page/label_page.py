@@ -64,9 +64,9 @@ def label_folds(score: LabelScore, most_labels: float = math.inf) -> Iterator[Bl
     """Tables of labels one by one, and of what is taken for what.
 
     Args:
-        score: Of a split.
-        most_labels: Where a matrix would have more columns, it is left out, as are all labels
-            beyond the first.
+        score: Score of a split.
+        most_labels: Number of columns above which a matrix is left out, as are all labels beyond
+            the first so many.
     """
     labels = label_table(score)
     if labels is not None and (count := len(labels.rows)) > MOST_LABELS:

@@ -157,12 +157,12 @@ def memory_chart(
     """Return bytes over time beside the plan's.
 
     Args:
-        title: Of the chart.
+        title: Title of the chart.
         x: Name of the axis of time.
         lines: Measured times and bytes, by name.
         levels: The predicted peak, then the capacity, by name; the capacity is drawn where it is
             near.
-        interval: Of the predicted peak, bytes.
+        interval: Interval of the predicted peak, bytes.
         terms: Parts of the predicted peak.
     """
     highest = {name: float(bytes_N.max()) for name, (_, bytes_N) in lines.items()}

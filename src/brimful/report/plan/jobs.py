@@ -87,7 +87,7 @@ def job_lines(
         name: The file's.
         reads: What it says, by device: some defaults depend on that.
         entries: The plans by device.
-        width: Of the terminal.
+        width: Width of the terminal.
     """
     read = reads[0]
     lines = [line for each in _answers(name, read, entries) for line in wrapped(each, width, 2)]
