@@ -101,7 +101,7 @@ def write(
 
     Args:
         output: A file that gets the text as it is, in place of a terminal.
-        beside_base: Answers of the model before it was tuned, to stand beside its own.
+        beside_base: Whether what the model wrote before it was tuned stands beside.
         code: Say of every answer whether it is Python; None: where a task of the recipe is about
             code.
     """
