@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from brimful.base.arrays import Ints
 from brimful.data.batches import MicroBatch
 from brimful.planning.step import StepSpec
-from brimful.planning.trace import Int64Array
 from brimful.rehearsal.models import transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.training import (
@@ -62,12 +62,12 @@ class MeasuredSteps:
     """
 
     start_bytes: int
-    changes_E: Int64Array
-    addresses_E: Int64Array
+    changes_E: Ints
+    addresses_E: Ints
     phases_E: tuple[str, ...]
     operators_E: tuple[str, ...]
 
-    def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
+    def live_E(self) -> Ints:  # noqa: N802 - shape suffix
         """Bytes alive after each event, as asked for."""
         return self.start_bytes + np.cumsum(self.changes_E, dtype=np.int64)
 

@@ -26,7 +26,7 @@ def test_a_module_is_imported_by_its_name() -> None:
 
 
 def test_a_wrong_name_is_told_with_the_nearest_and_all_known() -> None:
-    known = "Known: console, discover, dotted, env, errors, .*units"
+    known = "Known: arrays, console, discover, dotted, env, errors, .*units"
     with pytest.raises(BrimfulError, match=f"'unit' - did you mean 'units'. {known}"):
         module_in("brimful.base", "unit", "thing")
 

@@ -15,6 +15,7 @@ import pytest
 from json_lines import write_rows
 
 from brimful.base.errors import DataError
+from brimful.base.types import Progress
 from brimful.data import prepared_ahead
 from brimful.data.cache_places import tokens_are_kept
 from brimful.data.prepare import prepare, prepare_tokens
@@ -24,7 +25,6 @@ from brimful.data.prepared_ahead import (
     preparing_paused,
     wait_for_prepared,
 )
-from brimful.data.tokens import Progress
 from brimful.recipe import Recipe
 
 Make = Callable[..., Recipe]

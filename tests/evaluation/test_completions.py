@@ -7,10 +7,11 @@ from fixture_types import Refuses
 from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
+from brimful.base.types import Progress
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.evaluation.completions import score_examples
-from brimful.evaluation.likelihood import Likelihood, Progress, Scoring
+from brimful.evaluation.likelihood import Likelihood, Scoring
 
 LENGTHS, PROMPT = (9, 4, 12, 6, 6), 2
 

@@ -7,9 +7,9 @@ from typing import Any, Self
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from brimful.base.types import Progress
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences
-from brimful.data.tokens import Progress
 from brimful.kinds.examples import ExampleRunData
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec

@@ -11,10 +11,11 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from brimful.base.arrays import Ints
 from brimful.base.errors import PlanError
 from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec
-from brimful.planning.trace import KINDS, Int64Array, Trace
+from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import PARTS, Work
 from brimful.rehearsal.foreign import plan_model
 from brimful.rehearsal.models import config_of, transformers_model
@@ -147,10 +148,10 @@ def _whole(spec: StepSpec, micro_batch: int) -> Trace:
     return record_training(spec, config_of(spec), micro_batch, factor, chunk_factor=factor)
 
 
-def _bytes_by_event(trace: Trace) -> Int64Array:
+def _bytes_by_event(trace: Trace) -> Ints:
     """What each event of the two steps takes, or gives back."""
     events_E = trace.events_E[: trace.marks["evaluation"]]
-    bytes_E: Int64Array = np.sign(events_E) * trace.sizes_S[np.abs(events_E) - 1]
+    bytes_E: Ints = np.sign(events_E) * trace.sizes_S[np.abs(events_E) - 1]
     return bytes_E
 
 

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from brimful.runs.parsing import WHOLE, Bounds, Json, parse, parse_value
+from brimful.base.types import Json
+from brimful.runs.parsing import WHOLE, Bounds, parse, parse_value
 
 
 @dataclass(frozen=True, kw_only=True)

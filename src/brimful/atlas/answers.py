@@ -10,6 +10,7 @@ from typing import Any
 
 from brimful.atlas.scope import Question
 from brimful.base.errors import PlanError, RequestError
+from brimful.base.types import JsonDict
 from brimful.base.units import MIB
 from brimful.planning.plan import Prediction
 from brimful.planning.surveyed import Unplanned
@@ -106,7 +107,7 @@ class Tables:
             cell += _rounded(step_time)
         return cell
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return asdict(self)
 

@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from brimful.atlas.answers import CELL, HOW, VERDICTS, tables_of
 from brimful.atlas.scope import Question, Scope
 from brimful.base.console import Say
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_text_atomically
+from brimful.base.types import JsonDict
 from brimful.base.version import installed_version
 from brimful.hardware import catalog as device_catalog
 from brimful.hardware.naming import short_name
@@ -114,7 +114,7 @@ class _Counted:
         )
 
 
-def _index(scope: Scope, models: list[dict[str, Any]]) -> dict[str, Any]:
+def _index(scope: Scope, models: list[JsonDict]) -> JsonDict:
     return {
         "made": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "brimful": installed_version(),
@@ -130,7 +130,7 @@ def _index(scope: Scope, models: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _device(name: str) -> dict[str, Any]:
+def _device(name: str) -> JsonDict:
     device, price = device_catalog.get(name), device_catalog.price_of(name)
     return {
         "name": name,
@@ -142,7 +142,7 @@ def _device(name: str) -> dict[str, Any]:
     }
 
 
-def _write_script(path: Path, function: str, value: dict[str, Any]) -> None:
+def _write_script(path: Path, function: str, value: JsonDict) -> None:
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     write_text_atomically(path, f"brimfulAtlas.{function}({text});\n")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from brimful.base.errors import RecipeError
 from brimful.base.text import shortened
+from brimful.base.types import Json, JsonDict
 
 MOST_CHARACTERS, DEEPEST = 1_000_000, 50
 """Most that a YAML text may have: characters, and levels of values within values."""
@@ -28,7 +29,7 @@ def parse_yaml(text: str) -> Any:
     return copy.deepcopy(_parsed(text))
 
 
-def parse_mapping(text: str, origin: str, *, hint: str = "") -> dict[str, Any]:
+def parse_mapping(text: str, origin: str, *, hint: str = "") -> JsonDict:
     """Parse YAML that has keys at the top.
 
     Args:
@@ -78,9 +79,7 @@ def format_yaml(value: object) -> str:
     return written(value)
 
 
-def override(
-    assignment: str, values: dict[str, Any], rivals: Mapping[str, tuple[str, ...]]
-) -> None:
+def override(assignment: str, values: JsonDict, rivals: Mapping[str, tuple[str, ...]]) -> None:
     """Set one `dotted.key=value`, the value in YAML, in place; sections on the way are made when
     absent.
 
@@ -121,7 +120,7 @@ def override(
     values[last] = value
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+def flatten(values: Json, prefix: str = "") -> dict[str, object]:
     """`{"a": {"b": 1}}` -> `{"a.b": 1}`."""
     flat: dict[str, object] = {}
     for key, value in values.items():

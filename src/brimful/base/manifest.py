@@ -10,6 +10,7 @@ from typing import Any
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import fsync_files, read_json, write_json_atomically
+from brimful.base.types import Json, JsonDict
 
 MANIFEST = "MANIFEST.json"
 NOTED_AS = "manifests"
@@ -131,7 +132,7 @@ def _noted_hash(folder: Path) -> str:
         return ""
 
 
-def _problem(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _problem(folder: Path, listed: Mapping[str, Json]) -> str | None:
     """Return what is wrong with the files of a folder; None if all are as listed."""
     for name, entry in listed.items():
         if problem := problem_of_file(folder, name, entry, is_hashed=False):
@@ -160,7 +161,7 @@ def _state_of(path: Path) -> State:
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
-def _remembered(memory: Path) -> dict[str, Any]:
+def _remembered(memory: Path) -> JsonDict:
     """Return the states of the files that were sound at the last time, with their hashes; nothing
     where that was more than a day ago.
     """
@@ -175,9 +176,9 @@ def _remembered(memory: Path) -> dict[str, Any]:
 
 def _remember(
     memory: Path,
-    listed: Mapping[str, Mapping[str, Any]],
+    listed: Mapping[str, Json],
     states: Mapping[str, State],
-    known: Mapping[str, Any],
+    known: Json,
 ) -> None:
     settled_ns = time.time_ns() - int(_SETTLED_AFTER_S * 1e9)
     sound = {

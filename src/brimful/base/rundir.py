@@ -25,6 +25,7 @@ from typing import Any, Self
 from brimful.base.errors import RunFolderError
 from brimful.base.kept_values import read_own
 from brimful.base.strict_json import load_json
+from brimful.base.types import JsonDict
 
 SCHEMA_VERSION = 1
 CHECKSUM = "checksum"
@@ -119,7 +120,7 @@ def write_json_atomically(path: Path, value: object, *, with_checksum: bool = Fa
     write_text_atomically(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def add_checksum(values: dict[str, Any], file_name: str) -> dict[str, Any]:
+def add_checksum(values: JsonDict, file_name: str) -> JsonDict:
     """Return a JSON object with a checksum of its other values and of the name of the file that
     will hold it, by which `parse_json` finds damage.
     """
@@ -128,11 +129,11 @@ def add_checksum(values: dict[str, Any], file_name: str) -> dict[str, Any]:
     return {**plain, CHECKSUM: _checksum_of(json.loads(json.dumps(plain)), file_name)}
 
 
-def _checksum_of(values: dict[str, Any], file_name: str) -> str:
+def _checksum_of(values: JsonDict, file_name: str) -> str:
     return f"{file_name} {checksum_of(file_name + _plain_text(values))}"
 
 
-def _plain_text(values: dict[str, Any]) -> str:
+def _plain_text(values: JsonDict) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
@@ -370,7 +371,7 @@ def _holder_of(path: Path) -> LeaseHolder:
     )
 
 
-def finite_record(record: dict[str, Any]) -> dict[str, Any]:
+def finite_record(record: JsonDict) -> JsonDict:
     """Return a record that JSON can hold: null in place of infinities and values that are not
     numbers, whose text ("nan", "inf", "-inf") then stands in the field `nonfinite`.
     """
@@ -420,7 +421,7 @@ class Journal:
         """How many records have been written so far."""
         return self._num_records
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: JsonDict) -> None:
         line = _checked_line(record, self._num_records + 1, self.path.name)
         try:
             num_written = self._file.write(line)
@@ -461,7 +462,7 @@ class NoJournal(Journal):
     def num_bytes(self) -> int:
         return 0
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: JsonDict) -> None:
         """Drop the record."""
 
     def sync(self) -> None:
@@ -481,13 +482,13 @@ _TAIL_BYTES = 1 << 16
 _CHECKED = re.compile(rb'"check": "(\d+)-([0-9a-f]{8})"\}\s*$')
 
 
-def write_journal_atomically(path: Path, records: Iterable[dict[str, Any]]) -> None:
+def write_journal_atomically(path: Path, records: Iterable[JsonDict]) -> None:
     """Write a whole journal, as `write_text_atomically` does."""
     lines = (_checked_line(record, number, path.name) for number, record in enumerate(records, 1))
     write_text_atomically(path, b"".join(lines).decode())
 
 
-def _checked_line(record: dict[str, Any], number: int, file_name: str) -> bytes:
+def _checked_line(record: JsonDict, number: int, file_name: str) -> bytes:
     """Return a record as a line of a journal. Its last key, `check`, holds the record's number
     and a checksum: `record_of` finds a damaged line by it, `records_lost` a missing one.
     """
@@ -500,7 +501,7 @@ def _crc(start: bytes, number: int, file_name: str) -> int:
     return zlib.crc32(start + b"%d %s" % (number, file_name.encode()))
 
 
-def record_of(line: bytes, file_name: str) -> dict[str, Any] | None:
+def record_of(line: bytes, file_name: str) -> JsonDict | None:
     """Return the record in a line of a journal of this name, without its check; None where it is
     damaged.
     """
@@ -529,7 +530,7 @@ def num_records(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
 
-def last_record(path: Path) -> dict[str, Any] | None:
+def last_record(path: Path) -> JsonDict | None:
     """Return the last sound record at the end of a journal; None if there is none."""
     lines = _tail_of(path)
     return next((row for line in reversed(lines) if (row := record_of(line, path.name))), None)
@@ -592,7 +593,7 @@ def _number_of_checked(line: bytes, file_name: str) -> int | None:
     return number if noted in right else None
 
 
-def read_journal(path: Path) -> Iterator[dict[str, Any]]:
+def read_journal(path: Path) -> Iterator[JsonDict]:
     """Yield the complete records of a journal in order; none if the file is missing."""
     if path.exists():
         lines = path.read_bytes().splitlines(keepends=True)

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from brimful.base.types import JsonDict
+
 DEEPEST = 100
 """How deep lists and objects may nest: what reads a value later may call itself for each level."""
 
@@ -27,7 +29,7 @@ def load_json(text: str | bytes) -> Any:
 _TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> JsonDict:
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]

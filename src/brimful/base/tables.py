@@ -3,12 +3,12 @@
 import hashlib
 import tomllib
 from importlib import resources
-from typing import Any
 
 from brimful.base.kept_values import kept_value
+from brimful.base.types import JsonDict
 
 
-def shipped_table(package: str, name: str) -> dict[str, Any]:
+def shipped_table(package: str, name: str) -> JsonDict:
     """Return the content of a file of a package, which takes some ten milliseconds to parse for the
     first time.
 
@@ -18,5 +18,5 @@ def shipped_table(package: str, name: str) -> dict[str, Any]:
     """
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     digest = hashlib.sha256(text.encode()).hexdigest()
-    values: dict[str, Any] = kept_value(f"{package}.{name}", digest, lambda: tomllib.loads(text))
+    values: JsonDict = kept_value(f"{package}.{name}", digest, lambda: tomllib.loads(text))
     return values

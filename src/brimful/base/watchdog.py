@@ -10,10 +10,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from brimful.base.types import Numbers
 from brimful.base.units import format_duration
 
 EXIT_CODE = 76
@@ -70,7 +71,7 @@ class Watchdog:
     def __init__(
         self,
         folder: Path,
-        expected: Mapping[str, float],
+        expected: Numbers,
         *,
         patience_s: float | None = None,
         asked_to_stop: Callable[[], int | None] = lambda: None,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import RequestError
+from brimful.base.types import Progress
 from brimful.base.warning_codes import as_note
 from brimful.chains.phases import beside, folder_of
-from brimful.data.tokens import Progress
 from brimful.model.catalog import needs_folder, require_weights
 from brimful.model.obtained import folder_of_model, origin_of
 from brimful.model.trainer_checkpoint import what_is_left_out

@@ -5,12 +5,13 @@ the names that the command line takes, and need no console.
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from rich.console import Console
 
 from brimful.base.env import runs_folder
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline, plans, rounds, scoring, study
 from brimful.chains.jobs import dismiss, follow_jobs
 from brimful.chains.opening import RunOptions
@@ -140,7 +141,7 @@ def evaluate(
     stride: int | None = None,
     request: EvaluationRequest = DEFAULT_REQUEST,
     untuned: bool = False,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Score a finished run on its held-out splits (or the one named) and on tasks; return the
     scores, which are also written to its scores.json.
 

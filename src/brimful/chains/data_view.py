@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from brimful.base.env import cache_folder
 from brimful.base.text import plural
+from brimful.base.types import Json, Numbers
 from brimful.data.examples import prepare_examples, tokenizer_of
 from brimful.data.sources import open_rows
 from brimful.data.splits import SPLITS
@@ -83,10 +84,10 @@ def _view_labels(recipe: Recipe, source: str, num_shown: int) -> DataView:
 
 def _view(
     rows: "_RowsSeen",
-    report: Mapping[str, Any],
+    report: Json,
     num_shown: int,
     read: str,
-    weights: Mapping[str, float],
+    weights: Numbers,
 ) -> DataView:
     recipe, splits = rows.recipe, rows.splits
     unit = {"documents": "document", "labels": "text", "pairs": "answer", "judged": "answer"}.get(
@@ -126,7 +127,7 @@ class _RowsSeen:
 
     recipe: Recipe
     tokenizer: PreTrainedTokenizerBase
-    splits: Mapping[str, Any]
+    splits: Json
 
     def seen(self, bad_rows: Iterable[Mapping[str, str]]) -> Iterator[SeenRow]:
         """Yield them in the order in which they are read, with what became of each."""

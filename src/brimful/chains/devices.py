@@ -1,13 +1,13 @@
 """The devices to plan for, and what is known of them: rates, prices, memory in use."""
 
 import gc
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from brimful.base.errors import DeviceError
 from brimful.base.garbage import collector_off
+from brimful.base.types import Numbers
 from brimful.chains.rates_here import step_timer, with_matrix_rates
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.device import Device
@@ -122,7 +122,7 @@ def rates_of(device: Device) -> Rates | None:
     return calibrated.rates if calibrated else fitted.rates_of(device) or guessed_rates(device)
 
 
-def conditions(device: Device, prices: Mapping[str, float] | None = None) -> Conditions:
+def conditions(device: Device, prices: Numbers | None = None) -> Conditions:
     """What is known of runs on a device: price and power from the catalog, the disk from its
     calibration.
     """
@@ -131,7 +131,7 @@ def conditions(device: Device, prices: Mapping[str, float] | None = None) -> Con
     return conditions_of(device.name, prices, disk_bytes_per_s=disk)
 
 
-def conditions_of_group(group: Group, prices: Mapping[str, float] | None = None) -> Conditions:
+def conditions_of_group(group: Group, prices: Numbers | None = None) -> Conditions:
     """The same of several devices: they are rented and draw power together."""
     one = conditions(group.device, prices)
     price = one.price

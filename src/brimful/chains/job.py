@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from brimful.base.errors import BrimfulError
 from brimful.base.text import plural
+from brimful.base.types import Json, JsonDict
 from brimful.base.units import format_bytes
 from brimful.chains.phases import SFT, BaseScores, Member, RoundSampling, phases_of
 from brimful.data.counts import num_questions, published_rows
@@ -373,8 +374,8 @@ def phases_beside_measured(
     recipe: Recipe,
     base: Path | None,
     done: Sequence[Member],
-    drawn: Sequence[Mapping[str, Any]] = (),
-) -> list[dict[str, Any]]:
+    drawn: Sequence[Json] = (),
+) -> list[JsonDict]:
     """Return a record for each phase: what was expected of the whole job by the plans of its runs,
     with the interval, and what it took so far.
 
@@ -425,7 +426,7 @@ def _trained(
     return first, dict(measured)
 
 
-def _record(phase: JobPhase, measured_s: float | None) -> dict[str, Any]:
+def _record(phase: JobPhase, measured_s: float | None) -> JsonDict:
     time = phase.time_s
     expected = (
         {} if time is None else {"expected_s": time.value, "low_s": time.low, "high_s": time.high}

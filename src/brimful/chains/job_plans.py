@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import DeviceError, PlanError, RequestError
+from brimful.base.types import JsonDict
 from brimful.chains.devices import process_bytes, rates_of, this_machine
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
@@ -42,7 +42,7 @@ class JobPlans:
     entries: Sequence[PlannedJob | UnplannedJob]
     model: LookedUpModel | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         first = self.read[0]
         return {

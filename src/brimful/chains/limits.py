@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict, Numbers
 from brimful.chains.plans import SurveyRequest, survey_jobs
 from brimful.hardware import catalog
 from brimful.hardware.groups import Group
@@ -39,7 +39,7 @@ class Limits:
 
     budget: Budget | None = None
     session_s: float | None = None
-    prices: Mapping[str, float] = field(default_factory=dict)
+    prices: Numbers = field(default_factory=dict)
 
 
 def limits_of(budget: str | None, session: str | None, prices: Sequence[str]) -> Limits:
@@ -62,7 +62,7 @@ class Answers:
     budget: Mapping[str, BudgetCheck] = field(default_factory=dict)
     sessions: Mapping[str, Sessions] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON; nothing where nothing was asked."""
         budget = {device: entry.to_json() for device, entry in self.budget.items()}
         cut = {device: entry.to_json() for device, entry in self.sessions.items()}
@@ -147,7 +147,7 @@ def _known_length(recipe: Recipe, entry: Surveyed, job: WholeJob, limits: Limits
 
 
 def _catalog_offers(
-    recipe: Recipe, entry: Surveyed, budget: Budget, prices: Mapping[str, float]
+    recipe: Recipe, entry: Surveyed, budget: Budget, prices: Numbers
 ) -> tuple[Offer, ...]:
     """What the run takes on every other NVIDIA or AMD device of the catalog that surely holds it
     and whose time and price are known.

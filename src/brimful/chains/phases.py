@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from brimful.base.env import runs_folder
+from brimful.base.types import JsonDict
 from brimful.recipe import BASE, OF_RECIPE, DataRecipe, Recipe, RftRecipe, load, with_changes
 
 DEMONSTRATIONS_FILE = "demonstrations.jsonl"
@@ -181,7 +181,7 @@ def _of_rounds(
         recipe = _going_on(recipe, (first.folder / MODEL_FOLDER).resolve())
     elif compares:
         recipe = on_demonstrations(recipe)
-    changes: dict[str, Any] = {
+    changes: JsonDict = {
         "path": [str(file.resolve()) for file in files],
         "format": "prompt",
         "columns": {},

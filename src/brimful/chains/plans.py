@@ -8,6 +8,7 @@ from functools import partial
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import PlanError, RequestError
+from brimful.base.types import Numbers
 from brimful.chains.devices import conditions, facts_of, groups_of, here
 from brimful.chains.job import as_trained, job_of
 from brimful.chains.phases import recipes_to_plan
@@ -67,7 +68,7 @@ def survey(
     on: str = "here",
     *,
     trust_custom_code: bool = False,
-    prices: Mapping[str, float] | None = None,
+    prices: Numbers | None = None,
     compiles: bool = False,
     up_to: int | None = None,
     progress: Say = silent,
@@ -199,7 +200,7 @@ def survey_groups(
     traces: Tracer,
     known: Known,
     *,
-    prices: Mapping[str, float] | None = None,
+    prices: Numbers | None = None,
     closely: bool = False,
 ) -> list[Surveyed | Unplanned]:
     """A recipe on several groups of devices, with traces that the caller keeps from one question to
@@ -252,7 +253,7 @@ class SurveyRequest:
     """
 
     traces: Tracer
-    prices: Mapping[str, float] = field(default_factory=dict)
+    prices: Numbers = field(default_factory=dict)
     progress: _Progress = field(default_factory=lambda: _Progress(silent))
     trusts_custom_code: bool = False
     remedied: bool = True

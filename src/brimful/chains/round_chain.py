@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import xxhash
@@ -11,6 +11,7 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import write_text_atomically
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.demonstrations import asked_like, demonstration_lines, read_demonstrations
@@ -63,7 +64,7 @@ class RoundChain:
     demonstrations: tuple[Example, ...]
     console: Console
     options: RunOptions
-    drawn: list[dict[str, Any]] = field(default_factory=list)
+    drawn: list[JsonDict] = field(default_factory=list)
     done: list[Member] = field(default_factory=list)
 
     @classmethod

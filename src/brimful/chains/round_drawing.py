@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline
 from brimful.chains.demonstrations import asked_like, read_demonstrations
 from brimful.chains.jobs import Jobs, lead
@@ -46,7 +46,7 @@ class RoundDrawing:
     student: Path | None
     before: tuple[Path, ...]
 
-    def lead(self, console: Console, world: World) -> dict[str, Any]:
+    def lead(self, console: Console, world: World) -> JsonDict:
         """Draw on rank 0, with the other ranks that follow its jobs; return what sampling.json
         holds.
 
@@ -64,7 +64,7 @@ class RoundDrawing:
         )
         return self.draw(console, world)
 
-    def draw(self, console: Console, world: World) -> dict[str, Any]:
+    def draw(self, console: Console, world: World) -> JsonDict:
         """Draw together; every rank calls this.
 
         Raises:
@@ -106,7 +106,7 @@ class RoundDrawing:
 
 def _help_to_draw(
     world: World,
-    recipe: dict[str, Any],
+    recipe: JsonDict,
     folder: str,
     seed: int,
     student: str | None,

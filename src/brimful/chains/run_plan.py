@@ -2,13 +2,12 @@
 when a run continues.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import PlanError, RequestError
+from brimful.base.types import Json
 from brimful.base.warning_codes import as_note
 from brimful.chains.devices import conditions, facts_of
 from brimful.hardware.device import Device
@@ -278,7 +277,7 @@ def _rounding_changes(before: Plan, now: Plan) -> str:
     return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name])
 
 
-def _rounding_choices(plan: Plan) -> Mapping[str, Any]:
+def _rounding_choices(plan: Plan) -> Json:
     return {
         "device": plan.device["name"],
         "threads": plan.threads,

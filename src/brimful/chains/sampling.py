@@ -1,10 +1,9 @@
 """Sample answers to questions that can be verified: ask, judge, choose, keep on disk."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import xxhash
 from rich.console import Console
@@ -13,6 +12,7 @@ from brimful.base.console import console_printer
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import entries_of, problem_of_file
 from brimful.base.rundir import Lease, read_json, write_json_atomically
+from brimful.base.types import Json, JsonDict
 from brimful.chains.ranks import check_same_folder
 from brimful.chains.sampling_questions import SamplingQuestions, rft_of
 from brimful.chains.sampling_session import SamplingSession
@@ -38,7 +38,7 @@ def draw(
     author_id: str,
     before: Sequence[Path] = (),
     world: World = ALONE,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Draw, verify and choose samples: samples.jsonl, train.jsonl and sampling.json in a folder.
     The same call again continues where it stopped. The ranks of a `world` share the questions,
     and each verifies what it draws; the first one writes.
@@ -105,7 +105,7 @@ def draw(
     return facts
 
 
-def _deciding(rft: RftRecipe) -> dict[str, Any]:
+def _deciding(rft: RftRecipe) -> JsonDict:
     """Return what of the section rft decides the samples of one drawing; a key that earlier
     versions did not know is there where it is not as they were.
     """
@@ -121,12 +121,12 @@ def _claim(folder: Path, stack: ExitStack) -> Lease:
     return stack.enter_context(Lease.acquire(folder))
 
 
-def _done(folder: Path, chosen_by: Mapping[str, Any]) -> dict[str, Any] | None:
+def _done(folder: Path, chosen_by: Json) -> JsonDict | None:
     """Return what sampling.json holds if the same samples were drawn and its files are as they were
     written. Else they are chosen again from all that was drawn.
     """
     try:
-        facts: dict[str, Any] = read_json(folder / FACTS_FILE)
+        facts: JsonDict = read_json(folder / FACTS_FILE)
     except RunFolderError:
         return None
     files = facts.get("files", {}).items()

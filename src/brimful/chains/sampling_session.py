@@ -14,6 +14,7 @@ from brimful.base.console import console_printer
 from brimful.base.errors import Interrupted, RequestError
 from brimful.base.rundir import Lease
 from brimful.base.text import plural
+from brimful.base.types import JsonDict
 from brimful.chains.sampling_questions import SamplingQuestions
 from brimful.chains.watched_progress import watched
 from brimful.generation.author import Author
@@ -164,7 +165,7 @@ class SamplingSession:
             )
         return asked
 
-    def draw(self, recipe: Recipe, lease: Lease | None, console: Console) -> dict[str, Any]:
+    def draw(self, recipe: Recipe, lease: Lease | None, console: Console) -> JsonDict:
         """Draw, verify and choose everything that is missing; return the facts for sampling.json.
 
         Args:
@@ -178,7 +179,7 @@ class SamplingSession:
         started_s = time.perf_counter()
         if self._drawing.drawn.samples_left:
             self._world.check(lambda: self._draw_what_is_left(recipe, lease, console))
-        facts: dict[str, Any] = self._world.first(lambda: self._choose(recipe, console, started_s))
+        facts: JsonDict = self._world.first(lambda: self._choose(recipe, console, started_s))
         return facts
 
     def _draw_what_is_left(self, recipe: Recipe, lease: Lease | None, console: Console) -> None:
@@ -195,7 +196,7 @@ class SamplingSession:
             )
             raise Interrupted(message, signal.SIGINT) from None
 
-    def _choose(self, recipe: Recipe, console: Console, started_s: float) -> dict[str, Any]:
+    def _choose(self, recipe: Recipe, console: Console, started_s: float) -> JsonDict:
         """Write the samples that count, and return the facts about them."""
         journal = self.journal
         assert journal is not None  # noqa: S101 - of rank 0
@@ -305,7 +306,7 @@ class SamplingSession:
             self._keep(sample)
             exchange.put(sample.to_json())
 
-    def _note(self, come: list[dict[str, Any]]) -> None:
+    def _note(self, come: list[JsonDict]) -> None:
         """Keep samples of other ranks."""
         for record in come:
             self._keep(JudgedSample.from_json(record, "another rank"))

@@ -1,9 +1,7 @@
 """Files that hold the scores of a run."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RunFolderError
@@ -14,6 +12,7 @@ from brimful.base.rundir import (
     write_json_atomically,
     write_text_atomically,
 )
+from brimful.base.types import Json
 from brimful.evaluation.nats import FOLDER
 from brimful.evaluation.nats import path_of as nats_path
 from brimful.recipe import Recipe
@@ -24,7 +23,7 @@ from brimful.runs.parsing import mapping
 SCORES_FILE = "scores.json"
 
 
-def add_scores(folder: Path, made: Mapping[str, Any]) -> None:
+def add_scores(folder: Path, made: Json) -> None:
     """Merge records into scores.json."""
     path = folder / SCORES_FILE
     before = {} if _problem_of(path) else read_json(path)

@@ -2,17 +2,16 @@
 sees every stage.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from rich.console import Console
 
 from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.base.rundir import require_writable
+from brimful.base.types import Json, JsonDict
 from brimful.base.warning_codes import as_note
 from brimful.chains.finished import finished_run
 from brimful.chains.jobs import Jobs, lead
@@ -42,7 +41,7 @@ def evaluate(
     request: EvaluationRequest = DEFAULT_REQUEST,
     untuned: bool = False,
     world: World = ALONE,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Score a finished run on its whole validation and test splits (or the one named) and on tasks;
     writes scores.json and evaluations/.
 
@@ -81,7 +80,7 @@ def evaluate_into(
     stride: int | None = None,
     request: EvaluationRequest = DEFAULT_REQUEST,
     world: World = ALONE,
-) -> dict[str, Any]:
+) -> JsonDict:
     """As `evaluate`; another folder than the run's own gets the scores of the untuned model."""
     untuned = folder != run_folder
     if world.is_first:
@@ -102,7 +101,7 @@ def _evaluate(
     stride: int | None,
     request: EvaluationRequest,
     world: World,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Write the scores into the folder, and return them."""
     recipe = recipe_of(run_folder)
     only_splits = stride is None and request == DEFAULT_REQUEST
@@ -121,7 +120,7 @@ def _evaluate(
     if not (tasks or split or stride or recipe.kind.gives_labels):
         tasks = tuple(recipe.evaluation.tasks)
     own, foreign = request.tasks_to_run(tasks, recipe)
-    scores: dict[str, Any] = {}
+    scores: JsonDict = {}
     if not request.tasks:
         with watched_progress(console, run_folder, recipe) as progress:
             scores = run.data.score_finished(run, folder, names, stride, progress)
@@ -140,7 +139,7 @@ def lead_evaluation(
     *,
     run_folder: Path | None = None,
     request: EvaluationRequest = DEFAULT_REQUEST,
-) -> dict[str, Any]:
+) -> JsonDict:
     """As `evaluate_into`, on rank 0, with the help of the other ranks that follow its jobs.
 
     Args:
@@ -153,9 +152,7 @@ def lead_evaluation(
     return evaluate_into(folder, run_folder, console, request=request, world=world)
 
 
-def _help_to_evaluate(
-    world: World, folder: str, run_folder: str, request: Mapping[str, Any]
-) -> None:
+def _help_to_evaluate(world: World, folder: str, run_folder: str, request: Json) -> None:
     asked = EvaluationRequest(**{**request, "tasks": tuple(request["tasks"])})
     console = Console(quiet=True)
     evaluate_into(Path(folder), Path(run_folder), console, request=asked, world=world)

@@ -1,13 +1,13 @@
 """The folder of a study or of a chain of rounds: claimed at the start, filled at the end."""
 
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from brimful.base.console import Say, console_printer
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import write_json_atomically, write_text_atomically
+from brimful.base.types import JsonDict
 from brimful.base.warning_codes import as_note
 from brimful.mirror.folder import make_mirror
 from brimful.recipe import Recipe
@@ -53,7 +53,7 @@ def claim(folder: Path, recipe: Recipe, say: Say) -> None:
     write_recipe(folder, recipe.to_yaml(), STUDY_RECIPE)
 
 
-def _read_or_move_aside(path: Path, say: Say) -> dict[str, Any]:
+def _read_or_move_aside(path: Path, say: Say) -> JsonDict:
     """Return what a study's JSON file holds; nothing where it is missing or damaged."""
     try:
         return read_object(path) if path.exists() else {}
@@ -67,7 +67,7 @@ def _read_or_move_aside(path: Path, say: Say) -> dict[str, Any]:
         return {}
 
 
-def note(folder: Path, facts: dict[str, Any]) -> None:
+def note(folder: Path, facts: JsonDict) -> None:
     """Add facts to study.json."""
     path = folder / STUDY_FILE
     before = read_object(path) if path.exists() else {}
@@ -80,7 +80,7 @@ def publish(
     comparison: RunComparison,
     console: Console,
     *,
-    facts: dict[str, Any],
+    facts: JsonDict,
     remarks: str = "",
 ) -> Path:
     """Print the table; write it, the facts and the page into the folder; return the page.

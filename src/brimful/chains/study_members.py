@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from rich.console import Console
 
 from brimful.base.console import console_printer
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline
 from brimful.chains.jobs import Jobs, lead
 from brimful.chains.opening import RunOptions
@@ -59,7 +60,7 @@ def mended_status(folder: Path, console: Console) -> Status | None:
     return status_of(folder)
 
 
-def _help_to_train(world: World, recipe: dict[str, Any]) -> None:
+def _help_to_train(world: World, recipe: JsonDict) -> None:
     pipeline.train(Recipe.model_validate(recipe), Console(quiet=True), world=world)
 
 

@@ -1,12 +1,12 @@
 """A recipe on one surveyed device: its plan, its cost, and what would help if it does not fit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import DeviceError, PlanError
+from brimful.base.types import JsonDict, Numbers
 from brimful.chains.devices import conditions, conditions_of_group, facts_of
 from brimful.data.counts import Counted
 from brimful.hardware import catalog
@@ -40,7 +40,7 @@ class Known:
 
     def facts(self, recipe: Recipe, device: Device, *, measures: bool = False) -> Facts:
         """What is known of a device and of the recipe on it."""
-        known: dict[str, Any] = {"model": self.model}
+        known: JsonDict = {"model": self.model}
         if self.data is not None:
             known["train_sequences"] = self.data.train
         return facts_of(device, measures=measures, **known)
@@ -53,9 +53,7 @@ class Known:
         return replace(given, train_sequences=train, validation_sequences=validation)
 
 
-def cost_surveyed(
-    entry: Surveyed, prices: Mapping[str, float], data: Counted | None = None
-) -> Surveyed:
+def cost_surveyed(entry: Surveyed, prices: Numbers, data: Counted | None = None) -> Surveyed:
     """Return the entry with time, energy and cost of the whole run, and how much data it has."""
     return _costed(entry, conditions(entry.device, prices), data)
 
@@ -148,7 +146,7 @@ def survey_group(
     group: Group,
     traces: Tracer,
     known: Known,
-    prices: Mapping[str, float] | None = None,
+    prices: Numbers | None = None,
     *,
     closely: bool = False,
 ) -> Surveyed:

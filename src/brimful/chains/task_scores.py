@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
+from brimful.base.types import JsonDict
 from brimful.chains.score_files import summary_file
 from brimful.chains.watched_progress import watched_progress
 from brimful.evaluation.asking import Ask
@@ -50,7 +50,7 @@ class EvaluationRequest:
     ask: Ask | None = None
 
     @property
-    def _chosen(self) -> dict[str, Any]:
+    def _chosen(self) -> JsonDict:
         """What the user asked for, by its key of the recipe's section evaluation."""
         keys = ("samples", "temperature", "max_new_tokens", "shots")
         return {key: value for key in keys if (value := getattr(self, key)) is not None}
@@ -90,7 +90,7 @@ def score_tasks(
     foreign: list[str],
     request: EvaluationRequest,
     console: Console,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Score a finished run on tasks and write every result into `folder`; return the summaries by
     task.
 

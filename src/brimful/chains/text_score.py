@@ -1,13 +1,13 @@
 """How likely a finished run's model finds a text of the user's: loss, perplexity, bits per byte."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.chains.watched_progress import watched_progress
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.likelihood import Scoring, score_split
@@ -25,7 +25,7 @@ def score_text(
     *,
     stride: int | None = None,
     untuned: bool = False,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Return the likelihood's record of a text file, by its name; nothing is written. The whole
     file is one text, and each of its tokens is scored once, in windows of the recipe's length; no
     chat template stands around it.

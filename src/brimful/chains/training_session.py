@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 from brimful.base.console import Say, console_printer, waiting
 from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_journal_atomically, write_json_atomically
+from brimful.base.types import JsonDict, Progress
 from brimful.chains.other_versions import changed_versions, describe_changes
-from brimful.data.tokens import Progress
 from brimful.generation.load import ADAPTERS
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
@@ -127,7 +127,7 @@ def _setup(
     fitting = RememberedSizes.of(folder, plan).evaluation_share
     rows = max(1, int(EVALUATION_FACTOR * plan.micro_batches[0] * fitting))
 
-    def score(current: PreTrainedModel) -> dict[str, Any]:
+    def score(current: PreTrainedModel) -> JsonDict:
         nonlocal rows
         record = data.validate(current, plan, where, rows=rows)
         # The next evaluation begins with the batch size that fitted in this one.
@@ -164,7 +164,7 @@ def _base_comparison(data: AnyRunData, plan: Plan, where: torch.device) -> BaseC
         return None
     rows, share = EVALUATION_FACTOR * plan.micro_batches[0], plan.base.loss_share
 
-    def score(current: PreTrainedModel) -> dict[str, Any]:
+    def score(current: PreTrainedModel) -> JsonDict:
         record = data.validate_share(current, plan, where, rows=rows, share=share)
         return {"split": "validation", **record}
 

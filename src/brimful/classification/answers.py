@@ -8,7 +8,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol, cast
 
 from brimful.base.errors import DataError, RequestError, RunFolderError
 from brimful.base.text import printable
+from brimful.base.types import Json, JsonDict
 from brimful.data.labels import Labels
 
 KINDS = ("csv", "tsv", "jsonl")
@@ -89,9 +90,9 @@ class AnswerColumns:
         """All of them, in order."""
         return tuple(self.values(PredictedLabels(None, None, None)))
 
-    def values(self, answer: PredictedLabels) -> dict[str, Any]:
+    def values(self, answer: PredictedLabels) -> JsonDict:
         """Values by column, in order; null for a text that was not classified."""
-        values: dict[str, Any] = {self.given: None}
+        values: JsonDict = {self.given: None}
         if answer.given is not None:
             values[self.given] = list(answer.given)
         if self.probability is not None:
@@ -110,7 +111,7 @@ class Form(Protocol):
     def head(self) -> str:
         """The text before all rows."""
 
-    def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
+    def line(self, columns: Json, answer: PredictedLabels, where: str) -> str:
         """One row, with its line break."""
 
 
@@ -124,7 +125,7 @@ class JsonLines:
         """Nothing."""
         return ""
 
-    def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
+    def line(self, columns: Json, answer: PredictedLabels, where: str) -> str:
         """Raise DataError if the row has a field with the name of the prediction's, which rows
         before it did not have.
         """
@@ -167,7 +168,7 @@ class TableRows:
             return ""
         return self._joined([*self._columns, *self._added.names], "the header")
 
-    def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
+    def line(self, columns: Json, answer: PredictedLabels, where: str) -> str:
         """Raise DataError if the row has a field that rows before it did not have, or, in a tsv,
         text with tabs or line breaks.
         """

@@ -3,14 +3,14 @@ temperature, weights taken off, a bias for what is left of them, thresholds.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from brimful.base.arrays import Array, Floats, Ints
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.types import Json, JsonDict
 from brimful.classification.temperature import (
     fit_temperature,
     fit_temperature_and_bias,
@@ -60,7 +60,7 @@ class LabelCalibration:
         pairs = zip(self.log_weights, self.bias, strict=True)
         return tuple(weight - self.temperature * bias for weight, bias in pairs)
 
-    def probabilities(self, logits_EC: ArrayLike, *, multiple: bool) -> NDArray[np.float64]:
+    def probabilities(self, logits_EC: ArrayLike, *, multiple: bool) -> Floats:
         """Calibrated probabilities [E, C] (see `temperature.probabilities`)."""
         return probabilities(
             logits_EC,
@@ -69,7 +69,7 @@ class LabelCalibration:
             log_weights_C=self.offsets,
         )
 
-    def decide(self, probabilities_EC: ArrayLike, labels: Labels) -> NDArray[np.int64]:
+    def decide(self, probabilities_EC: ArrayLike, labels: Labels) -> Ints:
         """The labels given by the thresholds (see `thresholds.decide`).
 
         Of more than two labels the likeliest is given once the label weights of training are put on
@@ -106,12 +106,12 @@ class LabelCalibration:
         names = [labels.names[label] for label in labels.with_threshold]
         return list(zip(names, self.thresholds, strict=False))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for classifier.json."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "LabelCalibration":
+    def from_json(cls, value: Json) -> "LabelCalibration":
         """What `to_json` wrote.
 
         Raises:
@@ -141,7 +141,7 @@ class LabelCalibration:
 
 def choose_calibration(
     logits_EC: ArrayLike,
-    targets: NDArray[Any],
+    targets: Array,
     labels: Labels,
     policy: Policy | str,
     log_weights_C: ArrayLike | None = None,
@@ -167,7 +167,7 @@ def choose_calibration(
 
 def _without_thresholds(
     logits_EC: ArrayLike,
-    targets: NDArray[Any],
+    targets: Array,
     labels: Labels,
     policy: str,
     log_weights_C: ArrayLike | None,
@@ -190,7 +190,7 @@ def _rate(value: float | None) -> str:
 
 
 def choose_thresholds(
-    policy: Policy | str, probabilities_EC: ArrayLike, targets: NDArray[Any], labels: Labels
+    policy: Policy | str, probabilities_EC: ArrayLike, targets: Array, labels: Labels
 ) -> tuple[Threshold, ...]:
     """The thresholds of `LabelCalibration`, such as for another policy at prediction time.
 

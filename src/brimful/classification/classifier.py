@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from transformers import (
     AutoModelForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
+from brimful.base.arrays import Bools, Floats, Floats32
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.classification.forward import ClassifierForward, keep_body_in
 from brimful.classification.record import ClassifierRecord, load_record
@@ -54,8 +54,8 @@ class Classified:
         num_cut: Texts that lost their end.
     """
 
-    logits_EC: NDArray[np.float32]
-    has_text_E: NDArray[np.bool_]
+    logits_EC: Floats32
+    has_text_E: Bools
     num_cut: int
 
 
@@ -105,11 +105,11 @@ class Classifier:
         logits_EC[has_text_E] = self.forward.logits(cut)
         return Classified(logits_EC, has_text_E, sum(len(ids) > most for ids in whole))
 
-    def logits(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def logits(self, texts: Sequence[str]) -> Floats32:
         """Logits (E, C) of texts, in their order; see `Classified`."""
         return self.classify(texts).logits_EC
 
-    def probabilities(self, logits_EC: NDArray[np.float32]) -> NDArray[np.float64]:
+    def probabilities(self, logits_EC: Floats32) -> Floats:
         """Calibrated probabilities (E, C)."""
         return self.record.calibration.probabilities(
             logits_EC, multiple=self.record.labels.multiple

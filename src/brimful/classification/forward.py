@@ -4,7 +4,7 @@ passes where memory runs out.
 Suffixes: E texts, C labels, B texts of a pass, T positions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from brimful.base.arrays import Floats32
 from brimful.base.errors import RequestError
+from brimful.base.types import Progress
 from brimful.data.labelled_batches import Passes
 from brimful.training.memory_errors import (
     OutOfMemory,
@@ -26,8 +28,6 @@ from brimful.training.memory_errors import (
 from brimful.training.precision import autocast
 from brimful.training.shared_work import is_own
 from brimful.training.world import ALONE, World
-
-Progress = Callable[[str, int, int | None], None]
 
 
 class ClassifierForward:
@@ -65,7 +65,7 @@ class ClassifierForward:
 
     def logits(
         self, ids: Sequence[NDArray[np.uint32]], progress: Progress | None = None
-    ) -> NDArray[np.float32]:
+    ) -> Floats32:
         """Logits (E, C) of texts given as token ids.
 
         Raises:
@@ -93,7 +93,7 @@ class ClassifierForward:
             self._take_those_of_others(logits_EC, own)
         return logits_EC
 
-    def _take_those_of_others(self, logits_EC: NDArray[np.float32], own: list[int]) -> None:
+    def _take_those_of_others(self, logits_EC: Floats32, own: list[int]) -> None:
         """Fill in what the other ranks made.
 
         Args:

@@ -18,6 +18,7 @@ import torch
 
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.base.text import plural
+from brimful.base.types import Progress
 from brimful.base.warning_codes import all_coded
 from brimful.classification.answers import (
     AnswerColumns,
@@ -36,7 +37,6 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.recipe import Recipe
 from brimful.training.world import ALONE, World
 
-Progress = Callable[[str, int, int | None], None]
 Tell = Callable[[str], None]
 _FREQUENT = 12
 """Labels that the summary counts one by one."""

@@ -10,16 +10,16 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from brimful.base.arrays import Array, Floats32
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.manifest import sha256_of
 from brimful.base.rundir import SCHEMA_VERSION, fsync_folder, read_json, write_json_atomically
+from brimful.base.types import Json
 from brimful.classification.calibration import LabelCalibration, choose_thresholds
 from brimful.classification.thresholds import parse_policy
 from brimful.data.labels import Labels
@@ -50,8 +50,8 @@ class ClassifierRecord:
     preprocess: tuple[str, ...]
     preprocess_identity: Mapping[str, str]
     max_tokens: int
-    validation_logits_EC: NDArray[np.float32]
-    validation_targets: NDArray[Any]
+    validation_logits_EC: Floats32
+    validation_targets: Array
 
     def with_threshold(self, policy: str) -> "ClassifierRecord":
         """Return the record with thresholds by another policy, chosen on the validation texts.
@@ -177,9 +177,7 @@ def load_record(run_folder: Path) -> ClassifierRecord:
         ) from error
 
 
-def _validation(
-    path: Path, expected: Mapping[str, Any]
-) -> tuple[NDArray[np.float32], NDArray[Any]]:
+def _validation(path: Path, expected: Json) -> tuple[Floats32, Array]:
     try:
         if sha256_of(path) != expected["sha256"]:
             raise RunFolderError(

@@ -7,13 +7,12 @@ float32 [E, C] of 0 and 1 where it may have several.
 """
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize, minimize_scalar
 
-Floats = NDArray[np.float64]
+from brimful.base.arrays import Array, Floats
 
 TEMPERATURE_BOUNDS = (math.exp(-3.0), math.exp(3.0))
 """0.05 to 20: far beyond what trained models need."""
@@ -75,7 +74,7 @@ def probabilities(
 
 def nats_per_example(
     logits_EC: ArrayLike,
-    targets: NDArray[Any],
+    targets: Array,
     *,
     temperature: float = 1.0,
     multiple: bool,
@@ -96,7 +95,7 @@ def nats_per_example(
 
 def fit_temperature(
     logits_EC: ArrayLike,
-    targets: NDArray[Any],
+    targets: Array,
     *,
     multiple: bool,
     log_weights_C: ArrayLike | None = None,
@@ -146,7 +145,7 @@ def fit_temperature(
 
 def fit_temperature_and_bias(
     logits_EC: ArrayLike,
-    targets: NDArray[Any],
+    targets: Array,
     *,
     multiple: bool,
     log_weights_C: ArrayLike,
@@ -191,7 +190,7 @@ def fit_temperature_and_bias(
 
 
 def _has_mistake(
-    logits_EC: Floats, targets: NDArray[Any], *, multiple: bool, log_weights_C: ArrayLike | None
+    logits_EC: Floats, targets: Array, *, multiple: bool, log_weights_C: ArrayLike | None
 ) -> bool:
     scaled_EC = _scaled(logits_EC, 1.0, log_weights_C)
     if multiple:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from brimful.base.errors import DataError, RequestError
 from brimful.base.text import listed
+from brimful.base.types import JsonDict
 from brimful.data.encodings import AUTO, UTF_8, decoded_lines, lines_of_bytes
 from brimful.data.readers import SUFFIXES, Reading, read_rows, rows_of_lines
 from brimful.data.rows import Column, Row, cell_of, text_of
@@ -65,7 +66,7 @@ class TextRow:
     """
 
     text: str
-    columns: dict[str, Any]
+    columns: JsonDict
     where: str
 
 

@@ -8,14 +8,14 @@ threshold.
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from brimful.base.arrays import Bools, Floats, Ints
 from brimful.base.errors import RequestError
-
-Floats = NDArray[np.float64]
+from brimful.base.types import JsonDict
 
 ROUNDING = 1e-12
 """9 of 10 reaches a precision of 0.9."""
@@ -69,7 +69,7 @@ class Threshold:
     reached: bool
     note: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for classifier.json."""
         return asdict(self)
 
@@ -173,7 +173,7 @@ def decide(
     *,
     positive: int | None,
     multiple: bool,
-) -> NDArray[np.int64]:
+) -> Ints:
     """The labels that are given.
 
     Args:
@@ -202,7 +202,7 @@ def decide(
     return np.where(given_EC[:, positive] >= thresholds[0], positive, 1 - positive).astype(np.int64)
 
 
-def _candidates(scores_E: Floats, has_label_E: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+def _candidates(scores_E: Floats, has_label_E: Bools) -> tuple[Floats, Floats, Floats]:
     """Thresholds [K], K distinct probabilities from the highest down, with the precision and recall
     of each. (scikit-learn's curve has the probabilities themselves as thresholds; training calls
     this at every evaluation, and importing scikit-learn takes a second.)
@@ -219,7 +219,7 @@ def _candidates(scores_E: Floats, has_label_E: NDArray[np.bool_]) -> tuple[Float
     return values_K, hits_K / (last_K + 1), hits_K / has_label_E.sum()
 
 
-def _nearest_to_half(scores_E: Floats, has_label_E: NDArray[np.bool_]) -> float:
+def _nearest_to_half(scores_E: Floats, has_label_E: Bools) -> float:
     """The threshold nearest to one half whose F1 is within a standard error of the best."""
     values_K, _, recall_K = _candidates(scores_E, has_label_E)
     num_with_label = int(has_label_E.sum())
@@ -260,7 +260,7 @@ def _error_of_difference(hits_K: Floats, given_K: Floats, num_with_label: int, b
 
 
 def _threshold_at(
-    policy: Policy, value: float, scores_E: Floats, has_label_E: NDArray[np.bool_], note: str
+    policy: Policy, value: float, scores_E: Floats, has_label_E: Bools, note: str
 ) -> Threshold:
     """Measure precision, recall and F1 of the label at a threshold.
 

@@ -5,9 +5,10 @@ happens, and told alike on the console, in data.json and by `brimful data`.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from brimful.base.text import clause, listed, plural
+from brimful.base.types import Json, JsonDict
 from brimful.base.warning_codes import coded
 from brimful.runs.files import BAD_ROWS_FILE
 
@@ -192,7 +193,7 @@ class AccountEntry:
         place = clause(has_place, f"; the first: {self.first}")
         return coded(kind.code, f"{told}{place}{clause(remedy, f'. {remedy}.')}")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """For data.json and `brimful data --json`."""
         return {
             "kind": self.kind,
@@ -262,7 +263,7 @@ class Account:
         order = [*KINDS]
         return iter(sorted(self._entries.values(), key=lambda entry: order.index(entry.kind)))
 
-    def told_in(self, report: Mapping[str, Any]) -> dict[str, Any]:
+    def told_in(self, report: Json) -> JsonDict:
         """A report for data.json with all of it, as sentences before its notes and as values."""
         return {
             **report,
@@ -289,7 +290,7 @@ class Intake:
     learns_all: bool = False
     account: Account = field(default_factory=Account)
 
-    def kept(self, fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def kept(self, fields: Json, where: str) -> JsonDict:
         """The fields of a row or message that are not to be left out."""
         for name in sorted(self.leave_out & fields.keys()):
             self.account.add("left_out", where, name)

@@ -5,11 +5,12 @@ Suffixes: B rows, T positions of a row, E examples packed into one row, N = B*T 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
+from brimful.base.types import JsonDict
 from brimful.model.moving import moved
 
 IGNORED = -100
@@ -70,7 +71,7 @@ class MicroBatch:
         ignored_BT = torch.full_like(self.targets_BT, IGNORED)
         return replace(self, targets_BT=ignored_BT, scored_N=nothing, kept=kept)
 
-    def model_inputs(self) -> dict[str, Any]:
+    def model_inputs(self) -> JsonDict:
         """Keyword arguments for a transformers body: positions begin anew with every packed
         example.
         """

@@ -4,12 +4,12 @@ everything their content depends on. No numpy, so that a command can look before
 
 import json
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json
+from brimful.base.types import JsonDict
 from brimful.data.sources import open_source
 from brimful.data.splits import SPLIT_SEED
 from brimful.recipe import DataRecipe, Recipe
@@ -52,7 +52,7 @@ def data_fingerprint(identity: str, data: DataRecipe) -> str:
     return cache_key(source=identity, split_seed=SPLIT_SEED, **_split_options(data))
 
 
-def _split_options(data: DataRecipe) -> dict[str, Any]:
+def _split_options(data: DataRecipe) -> JsonDict:
     names = {"validation", "test", "split_by", "duplicates"}
     if data.cache_gib is not None:
         names.add("shuffled_files")  # decides the order

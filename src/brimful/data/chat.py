@@ -7,12 +7,13 @@ generation starts from later.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.chat_template import AnswerPlace, ChatTemplate
 from brimful.data.conversations import THOUGHTS, only_read
 from brimful.data.formats import Example, Message, Prompt
@@ -133,7 +134,7 @@ class Template:
         return cls(tokenizer, style, stop_ids | frozenset(end_ids))
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonDict:
         """JSON value that changes when the same messages would be encoded otherwise, apart from the
         tokenizer's vocabulary.
         """

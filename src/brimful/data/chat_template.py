@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from brimful.base.errors import DataError
 from brimful.base.text import clause, reason_of
 from brimful.base.time_limit import processor_time_limit
+from brimful.base.types import JsonDict
 from brimful.data.conversations import THOUGHTS, Message
 from brimful.data.template_losses import TemplateLosses, tools_of
 from brimful.recipe import DataRecipe
@@ -100,7 +101,7 @@ class _Form(NamedTuple):
     none: bool = False
     json: bool = False
 
-    def of(self, message: Message) -> dict[str, Any]:
+    def of(self, message: Message) -> JsonDict:
         turn = message.to_json()
         calls = turn.get("tool_calls", [])
         for function in (call.get("function", call) for call in calls):
@@ -153,9 +154,9 @@ class ChatTemplate:
         self.ends += self._next.values()
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonDict:
         """JSON value that changes when the same messages would be written otherwise."""
-        further: dict[str, Any] = {"parts": self._form.parts, "next": [*self._next.values()]}
+        further: JsonDict = {"parts": self._form.parts, "next": [*self._next.values()]}
         first = [token for token, *_ in self._special_in(self.tail)[:1]]
         further["end"] = self.ends[:1] if first not in ([], self.ends[:1]) else None
         return {
@@ -276,7 +277,7 @@ class ChatTemplate:
         return self._written(turns, tools, is_open=is_open)
 
     def _written(
-        self, turns: list[dict[str, Any]], tools: list[Any] | None = None, *, is_open: bool = False
+        self, turns: list[JsonDict], tools: list[Any] | None = None, *, is_open: bool = False
     ) -> str:
         with processor_time_limit(RENDER_LIMIT_S):
             text: str = self._tokenizer.apply_chat_template(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.strict_json import load_json
+from brimful.base.types import Json, JsonDict
 from brimful.data.account import Intake
 from brimful.data.rows import short, text_of
 
@@ -91,18 +92,18 @@ class Message:
         return self.role == "assistant" and self.is_learned
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonDict:
         """`extra` as a dictionary."""
-        fields: dict[str, Any] = json.loads(self.extra or "{}")
+        fields: JsonDict = json.loads(self.extra or "{}")
         return fields
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """As a row holds it, without the tools of the conversation."""
         fields = {name: value for name, value in self.fields.items() if name != "tools"}
         return {"role": self.role, "content": self.content, **fields}
 
 
-def is_answer(turn: Mapping[str, Any]) -> bool:
+def is_answer(turn: Json) -> bool:
     """Whether a message of a row is the assistant's."""
     return _ROLES.get(str(turn.get("role", turn.get("from")))) == "assistant"
 
@@ -219,7 +220,7 @@ def _message(turn: object, where: str, keys: tuple[str, str], intake: Intake) ->
     return Message(role, content or "", json.dumps(fields) if fields else "", is_learned)
 
 
-def _is_learned(turn: Mapping[str, Any], role: Role, where: str, intake: Intake) -> bool:
+def _is_learned(turn: Json, role: Role, where: str, intake: Intake) -> bool:
     """Whether no flag of a message says that it is not learned.
 
     Raises:
@@ -253,7 +254,7 @@ def _is_learned(turn: Mapping[str, Any], role: Role, where: str, intake: Intake)
     return not off
 
 
-def _keys_of(turn: Mapping[str, Any], where: str, keys: tuple[str, str]) -> tuple[str, str]:
+def _keys_of(turn: Json, where: str, keys: tuple[str, str]) -> tuple[str, str]:
     for role_key, content_key in (keys, ("role", "content"), ("from", "value")):
         has_content = content_key in turn or turn.get("tool_calls")
         if role_key in turn and has_content:
@@ -263,7 +264,7 @@ def _keys_of(turn: Mapping[str, Any], where: str, keys: tuple[str, str]) -> tupl
     )
 
 
-def _text_of_content(turn: Mapping[str, Any], key: str, where: str) -> str:
+def _text_of_content(turn: Json, key: str, where: str) -> str:
     """The text of a message; parts are joined."""
     content = turn[key]
     if not isinstance(content, list):
@@ -299,7 +300,7 @@ def _calls(calls: object, where: str) -> list[Any]:
     return found
 
 
-def _sharegpt_calls(turn: Mapping[str, Any], where: str) -> list[Any]:
+def _sharegpt_calls(turn: Json, where: str) -> list[Any]:
     """The calls in a message from `function_call`: JSON of name and arguments, one or a list."""
     content = next(str(turn[key]) for key in ("value", "content") if key in turn)
     calls = _value_of(content)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from brimful.base.errors import BrimfulError
 from brimful.base.tables import shipped_table
 from brimful.base.text import plural
+from brimful.base.types import JsonDict
 from brimful.base.units import format_bytes
 from brimful.recipe import DataRecipe, Recipe, RftRecipe
 from brimful.recipe.data import PACKED_ENDS, TABLE_ENDS
@@ -180,7 +181,7 @@ def _splits_of(path: str, recipe: Recipe) -> tuple[dict[str, Amount], str]:
 
 
 @lru_cache(maxsize=1)
-def hub_counts() -> Mapping[tuple[str, str | None], dict[str, Any]]:
+def hub_counts() -> Mapping[tuple[str, str | None], JsonDict]:
     """The rows of hub_counts.toml by name and configuration."""
     rows = shipped_table(__package__, "hub_counts.toml")["data_set"]
     return {(row["name"], row.get("config")): row for row in rows}

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Bools, Floats32, Ints
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.bins import even_bins, longest_first
 from brimful.data.examples import ExampleSplit
@@ -24,8 +25,8 @@ class _Pair(NamedTuple):
     not learned.
     """
 
-    inputs_T: NDArray[np.int64]
-    targets_T: NDArray[np.int64]
+    inputs_T: Ints
+    targets_T: Ints
 
 
 class ExampleSequences:
@@ -66,7 +67,7 @@ class ExampleSequences:
         """Samples of one epoch."""
         return self._split.num_examples // self._per_sample
 
-    def examples(self, first_sample: int, count: int) -> NDArray[np.int64]:
+    def examples(self, first_sample: int, count: int) -> Ints:
         """Return the numbers of the examples of samples, sample by sample."""
         numbers = self._per_sample * self._shuffle.numbers(first_sample, count)
         return (numbers[:, None] + np.arange(self._per_sample)).ravel()
@@ -101,7 +102,7 @@ class ExampleBatch:
     sequence_length: int
     layout: Literal["packed", "padded"]
     per_sample: int = 1
-    kept: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    kept: Mapping[str, Floats32] = field(default_factory=dict)
     """Values of each example, as `MicroBatch.kept`."""
 
     @property
@@ -145,7 +146,7 @@ def _passes(
 
 def evaluation_batches(
     split: ExampleSplit, budget_tokens: int, max_examples: int | None = None
-) -> Iterator[tuple[MicroBatch, NDArray[np.int64]]]:
+) -> Iterator[tuple[MicroBatch, Ints]]:
     """Every example once, one per row, rows of similar length together, longest first.
 
     Args:
@@ -165,7 +166,7 @@ def evaluation_batches(
         yield _padded(pairs_of(split, chosen[rows]), max(lengths)), chosen[rows]
 
 
-def pairs_of(split: ExampleSplit, chosen: NDArray[np.int64]) -> tuple[_Pair, ...]:
+def pairs_of(split: ExampleSplit, chosen: Ints) -> tuple[_Pair, ...]:
     """Return inputs and targets of some examples, in this order."""
     bounds = zip(
         split.offsets_E[chosen].tolist(), split.offsets_E[chosen + 1].tolist(), strict=True
@@ -175,7 +176,7 @@ def pairs_of(split: ExampleSplit, chosen: NDArray[np.int64]) -> tuple[_Pair, ...
     )
 
 
-def _pair(tokens: NDArray[np.uint32], is_target: NDArray[np.bool_]) -> _Pair:
+def _pair(tokens: NDArray[np.uint32], is_target: Bools) -> _Pair:
     ids = tokens.astype(np.int64)
     return _Pair(ids[:-1], np.where(is_target[1:], ids[1:], IGNORED))
 
@@ -215,9 +216,7 @@ def _padded(pairs: Sequence[_Pair], limit: int) -> MicroBatch:
     return _micro_batch(inputs_BT, targets_BT, None)
 
 
-def _micro_batch(
-    inputs_BT: NDArray[np.int64], targets_BT: NDArray[np.int64], lengths_E: torch.Tensor | None
-) -> MicroBatch:
+def _micro_batch(inputs_BT: Ints, targets_BT: Ints, lengths_E: torch.Tensor | None) -> MicroBatch:
     scored_N = torch.from_numpy(np.flatnonzero(targets_BT != IGNORED))
     return MicroBatch(
         torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), scored_N, lengths_E

@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from brimful.base.arrays import Bools, Ints
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
+from brimful.base.types import JsonDict, Progress
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.account import Account
 from brimful.data.cache_places import cache_key
@@ -31,7 +32,6 @@ from brimful.data.rows import Row
 from brimful.data.sources import RowSource, open_rows
 from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
 from brimful.data.stratified import hold_out
-from brimful.data.tokens import Progress
 from brimful.model.tokenizer import add_tokens, load_tokenizer
 from brimful.recipe import DataRecipe, Recipe
 from brimful.recipe.preference import reads_preferences
@@ -72,8 +72,8 @@ class ExampleSplit:
     """
 
     tokens_N: NDArray[np.uint32]
-    is_target_N: NDArray[np.bool_]
-    offsets_E: NDArray[np.int64]
+    is_target_N: Bools
+    offsets_E: Ints
     num_bytes: int
     examples: tuple[Example, ...]
 
@@ -98,11 +98,11 @@ class ExampleSplit:
         return [example.where for example in self.examples]
 
     @property
-    def lengths_E(self) -> NDArray[np.int64]:  # noqa: N802 - shape suffix
+    def lengths_E(self) -> Ints:  # noqa: N802 - shape suffix
         """Tokens of each example."""
         return np.diff(self.offsets_E)
 
-    def part(self, numbers: NDArray[np.int64]) -> "ExampleSplit":
+    def part(self, numbers: Ints) -> "ExampleSplit":
         """Return some of the examples, in this order. Their bytes are exact where none was cut."""
         lengths = self.lengths_E[numbers]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -134,7 +134,7 @@ class PreparedExamples:
     splits: dict[str, ExampleSplit]
     data_fingerprint: str
     template: Template
-    report: dict[str, Any]
+    report: JsonDict
 
 
 def tokenizer_of(recipe: Recipe, source: str) -> PreTrainedTokenizerBase:

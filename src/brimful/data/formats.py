@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
+from brimful.base.types import Json, JsonDict
 from brimful.data.account import Account, BadRow, Intake
 from brimful.data.conversations import Message
 from brimful.data.row_formats import FORMATS, Parts, Prompt, RowFormat, RowParts, answer_text
@@ -112,7 +113,7 @@ class RowReading(Generic[Parts, Taken]):
 
     learned: Learned
     formats: Mapping[str, RowFormat[Parts]]
-    made: Callable[[Parts, Mapping[str, Any], str], Taken]
+    made: Callable[[Parts, Json, str], Taken]
     answers: Callable[[Taken], Iterable[Example]]
 
 
@@ -310,7 +311,7 @@ def _taken(
 
 
 def _format_of(
-    row: Mapping[str, Any], data: DataRecipe, where: str, reading: RowReading[Any, Any]
+    row: Json, data: DataRecipe, where: str, reading: RowReading[Any, Any]
 ) -> tuple[str, dict[str, str]]:
     """As `find_format`; raises DataError for rows that another method learns from, too."""
     if data.format == "auto" and not data.columns and reading.learned == "examples":
@@ -321,7 +322,7 @@ def _format_of(
         raise refused(row, where, reading.learned) or error from None
 
 
-def as_columns(values: object, where: str) -> dict[str, Any]:
+def as_columns(values: object, where: str) -> JsonDict:
     """A row with names for its columns: [question, answer] and [question, answer, reasoning] get
     these.
 
@@ -344,7 +345,7 @@ def as_columns(values: object, where: str) -> dict[str, Any]:
 def _parts(
     row_format: RowFormat[Parts],
     columns: Mapping[str, str],
-    row: Mapping[str, Any],
+    row: Json,
     where: str,
     intake: Intake,
 ) -> Parts | None:
@@ -361,7 +362,7 @@ def _parts(
     return row_format.parts(read, where, intake)
 
 
-def example_of(parts: RowParts, row: Mapping[str, Any], where: str) -> Example:
+def example_of(parts: RowParts, row: Json, where: str) -> Example:
     """The example of a row's parts."""
     answer = row.get("answer")
     example = Example(parts.prompt, parts.completion, where, "", parts.extra, reference=answer)

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Bools, Floats
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
+from brimful.base.types import JsonDict, Progress
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.account import Account
 from brimful.data.cache_places import cache_key
@@ -47,7 +47,6 @@ from brimful.data.rows import LABEL_KEY, Row, as_named, cell_of, column_name, sh
 from brimful.data.sources import AnyPart, Rows, RowSource, open_rows
 from brimful.data.splits import SPLITS, held_out_shares
 from brimful.data.stratified import STRATIFIED_SEED, hold_out
-from brimful.data.tokens import Progress
 from brimful.recipe import DataRecipe, LabelsRecipe, Recipe
 
 _FIELDS = {"text_column", "label_column", "validation", "test", "duplicates"}
@@ -78,9 +77,9 @@ class LabelledSplit:
     """
 
     texts: tuple[str, ...]
-    targets: NDArray[Any]
+    targets: Array
     wheres: tuple[str, ...]
-    is_repeated_E: NDArray[np.bool_]
+    is_repeated_E: Bools
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,9 @@ class LabelledTexts:
 
     splits: dict[str, LabelledSplit]
     labels: Labels
-    report: dict[str, Any]
+    report: JsonDict
     fingerprint: str
-    log_kept_C: NDArray[np.float64] | None = None
+    log_kept_C: Floats | None = None
 
 
 def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledTexts:
@@ -404,7 +403,7 @@ def _check_splits(
     return notes
 
 
-def _is_fresh(name: str, split: LabelledSplit) -> NDArray[np.bool_]:
+def _is_fresh(name: str, split: LabelledSplit) -> Bools:
     """Whether each text repeats none of an earlier split."""
     if name == "train":
         return np.ones(len(split.texts), dtype=bool)
@@ -437,7 +436,7 @@ def _remedy(labels: Labels, data: DataRecipe, rules: LabelsRecipe) -> str:
     return f"It needs {needs}: add texts, hold out other shares (now {shares}){near}."
 
 
-def _labels_report(labels: Labels, rules: LabelsRecipe) -> dict[str, Any]:
+def _labels_report(labels: Labels, rules: LabelsRecipe) -> JsonDict:
     return {
         "names": list(labels.names),
         "multiple": labels.multiple,
@@ -446,7 +445,7 @@ def _labels_report(labels: Labels, rules: LabelsRecipe) -> dict[str, Any]:
     }
 
 
-def _split_report(split: LabelledSplit, labels: Labels) -> dict[str, Any]:
+def _split_report(split: LabelledSplit, labels: Labels) -> JsonDict:
     counts, words = [len(text.split()) for text in split.texts], None
     if counts:
         words = {

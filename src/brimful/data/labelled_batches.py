@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from brimful.base.arrays import Array, Floats32, Ints
 from brimful.base.errors import DataError
 from brimful.data.batches import MicroBatch
 from brimful.data.labelled_tokens import EncodedLabels
@@ -161,8 +161,8 @@ class Passes:
     def micro_batch(
         self,
         ids: Sequence[NDArray[np.uint32]],
-        targets: NDArray[Any],
-        weights: NDArray[np.float32],
+        targets: Array,
+        weights: Floats32,
         budget: int,
     ) -> MicroBatch:
         """Return a pass of these texts, one in each row."""
@@ -197,7 +197,7 @@ class LabelledSequences:
     def __init__(
         self,
         encoded: EncodedLabels,
-        weights_C: NDArray[np.float32] | None,
+        weights_C: Floats32 | None,
         passes: Passes | PackedPasses,
         seed: int,
         window: LengthWindow | None = None,
@@ -229,7 +229,7 @@ class LabelledSequences:
         lengths = self._encoded.lengths_E[self._numbers(first_sample, count)].tolist()
         return self._passes.positions(lengths, budget)
 
-    def _numbers(self, first_sample: int, count: int) -> NDArray[np.int64]:
+    def _numbers(self, first_sample: int, count: int) -> Ints:
         """Numbers of the texts of samples, which may span windows and epochs."""
         if self._window is None:
             return self._shuffle.numbers(first_sample, count)
@@ -243,7 +243,7 @@ class LabelledSequences:
             sample += taken
         return np.concatenate(pieces)
 
-    def _draw_window(self, window: LengthWindow, epoch: int, number: int) -> NDArray[np.int64]:
+    def _draw_window(self, window: LengthWindow, epoch: int, number: int) -> Ints:
         """The texts of a window of an epoch, in order; the last one of an epoch may be smaller."""
         start = number * window.texts
         size = min(window.texts, len(self) - start)
@@ -255,7 +255,7 @@ class LabelledSequences:
         return numbers[order]
 
 
-def weights_of(targets: NDArray[Any], weights_C: NDArray[np.float32] | None) -> NDArray[np.float32]:
+def weights_of(targets: Array, weights_C: Floats32 | None) -> Floats32:
     """How much each target counts, in the targets' shape."""
     if weights_C is None:
         return np.ones(targets.shape, dtype=np.float32)
@@ -269,8 +269,8 @@ class LabelledBatch:
     """The texts of one optimizer step; a `batches.StepBatch`."""
 
     ids: tuple[NDArray[np.uint32], ...]
-    targets: NDArray[Any]
-    weights: NDArray[np.float32]
+    targets: Array
+    weights: Floats32
     passes: Passes | PackedPasses
 
     @property

@@ -6,14 +6,16 @@ Suffixes: E texts of a split, C labels, N tokens.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from brimful.base.arrays import Array, Bools, Floats32, Ints
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError, RecipeError
+from brimful.base.types import JsonDict, Numbers
 from brimful.data.account import Account
 from brimful.data.labelled import LabelledSplit, LabelledTexts
 from brimful.data.labels import Labels, label_counts
@@ -40,7 +42,7 @@ class EncodedLabels:
 
     split: LabelledSplit
     tokens_N: NDArray[np.uint32]
-    offsets_E: NDArray[np.int64]
+    offsets_E: Ints
     num_cut: int = 0
     num_dropped: int = 0
 
@@ -53,7 +55,7 @@ class EncodedLabels:
         return len(self.tokens_N)
 
     @property
-    def is_target_N(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
+    def is_target_N(self) -> Bools:  # noqa: N802 - shape suffix
         """Whether a token is learned: none is, the label is."""
         return np.broadcast_to(np.False_, self.num_tokens)
 
@@ -63,7 +65,7 @@ class EncodedLabels:
         return self.split.wheres
 
     @property
-    def lengths_E(self) -> NDArray[np.int64]:  # noqa: N802 - shape suffix
+    def lengths_E(self) -> Ints:  # noqa: N802 - shape suffix
         """Tokens of each text."""
         return np.diff(self.offsets_E)
 
@@ -111,7 +113,7 @@ def special_tokens_at_end(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def encode_splits(
     texts: LabelledTexts, tokenizer: PreTrainedTokenizerBase, recipe: Recipe
-) -> tuple[dict[str, EncodedLabels], dict[str, Any]]:
+) -> tuple[dict[str, EncodedLabels], JsonDict]:
     """All splits as ids, and the texts' report, which says how many were cut or dropped.
 
     Raises:
@@ -166,8 +168,8 @@ def encode_split(
 
 
 def class_weights(
-    targets: NDArray[Any], labels: Labels, chosen: Literal["none", "balanced"] | Mapping[str, float]
-) -> NDArray[np.float32] | None:
+    targets: Array, labels: Labels, chosen: Literal["none", "balanced"] | Numbers
+) -> Floats32 | None:
     """Weights (C,) of the labels; None where all are 1.
 
     balanced: texts / (labels x texts with the label) (King and Zeng 2001; scikit-learn's
@@ -198,7 +200,7 @@ def class_weights(
 
 
 def told_of(
-    splits: Mapping[str, EncodedLabels], labels: Labels, weights_C: NDArray[np.float32] | None
+    splits: Mapping[str, EncodedLabels], labels: Labels, weights_C: Floats32 | None
 ) -> list[str]:
     """Return lines about the texts of each split and the weights, for before training."""
     lines, has_few = [], len(labels.names) <= _FEW
@@ -218,7 +220,7 @@ def told_of(
     return lines
 
 
-def _some_of(split: LabelledSplit, kept_E: NDArray[np.bool_]) -> LabelledSplit:
+def _some_of(split: LabelledSplit, kept_E: Bools) -> LabelledSplit:
     """The texts of a split for which `kept_E` is true."""
     numbers = np.flatnonzero(kept_E)
     texts, wheres = (

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Array
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
@@ -253,7 +253,7 @@ def positive_of(
     return names.index(rules.positive)
 
 
-def targets_of(labelled: Sequence[Names], labels: Labels) -> NDArray[Any]:
+def targets_of(labelled: Sequence[Names], labels: Labels) -> Array:
     """int64 [E], numbers of labels; of several labels per text float32 [E, C], 1 for each that a
     text has.
     """
@@ -266,7 +266,7 @@ def targets_of(labelled: Sequence[Names], labels: Labels) -> NDArray[Any]:
     return targets_EC
 
 
-def label_counts(targets: NDArray[Any], labels: Labels) -> list[int]:
+def label_counts(targets: Array, labels: Labels) -> list[int]:
     """How many texts have each label; targets as `targets_of` makes them."""
     if labels.multiple:
         counts_C = targets.sum(axis=0, dtype=np.int64)

@@ -7,15 +7,17 @@ Suffixes: D documents in reading order, 2 the two halves of a 128-bit hash.
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Bools
 from brimful.base.text import clause
+from brimful.base.types import JsonDict, Progress
 from brimful.data.splits import SPLITS
-from brimful.data.tokens import Progress, text_pieces
+from brimful.data.tokens import text_pieces
 from brimful.recipe import DataRecipe
 
 Item = TypeVar("Item")
@@ -38,7 +40,7 @@ class Scan:
     """
 
     num_documents: dict[str, int]
-    report: dict[str, Any]
+    report: JsonDict
     leaked: dict[int, str]
 
     def dropped(self, data: DataRecipe) -> dict[int, str]:
@@ -79,7 +81,7 @@ def scan(documents: Iterable[tuple[str, str]], progress: Progress | None = None)
         for split, count in zip(SPLITS, np.bincount(labels_D, minlength=len(SPLITS)), strict=True)
         if count
     }
-    report: dict[str, Any] = {
+    report: JsonDict = {
         split: _counts(found, labels_D == SPLITS.index(split)) for split in num_documents
     }
     report["examples"] = _examples(documents, found, labels_D)
@@ -130,7 +132,7 @@ def _hashes(digests: bytearray) -> NDArray[np.uint64]:
     return np.frombuffer(bytes(digests), dtype=np.uint64).reshape(-1, 2)
 
 
-def _repeated(hashes_D2: NDArray[np.uint64], labels_D: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def _repeated(hashes_D2: NDArray[np.uint64], labels_D: NDArray[np.uint8]) -> Bools:
     """True for a training document seen in training before, and for any other document that stands
     in training.
     """
@@ -146,7 +148,7 @@ def _repeated(hashes_D2: NDArray[np.uint64], labels_D: NDArray[np.uint8]) -> NDA
     return repeated_D
 
 
-def _counts(found: dict[str, NDArray[np.bool_]], is_split_D: NDArray[np.bool_]) -> dict[str, float]:
+def _counts(found: dict[str, Bools], is_split_D: Bools) -> dict[str, float]:
     total = int(is_split_D.sum())
     counts: dict[str, float] = {"documents": total}
     for kind, repeated_D in found.items():
@@ -157,7 +159,7 @@ def _counts(found: dict[str, NDArray[np.bool_]], is_split_D: NDArray[np.bool_]) 
 
 def _examples(
     documents: Iterable[tuple[str, str]],
-    found: dict[str, NDArray[np.bool_]],
+    found: dict[str, Bools],
     labels_D: NDArray[np.uint8],
 ) -> list[dict[str, str]]:
     """The first few leaked documents, else the first few repeated in training, by their first

@@ -6,6 +6,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Ints
+
 
 @dataclass(frozen=True)
 class LengthWindow:
@@ -26,9 +28,7 @@ class LengthWindow:
         """Texts of a window."""
         return self.batch * self.steps
 
-    def ordered(
-        self, lengths: NDArray[np.int64], first_sample: int, seed: NDArray[np.uint64]
-    ) -> NDArray[np.int64]:
+    def ordered(self, lengths: Ints, first_sample: int, seed: NDArray[np.uint64]) -> Ints:
         """Return the order of a window's texts.
 
         Args:

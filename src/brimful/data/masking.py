@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
+from brimful.base.arrays import Ints
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED, Batch, MicroBatch
 from brimful.data.sequences import PAD_MULTIPLE, TokenSequences, evaluation_batches
@@ -48,9 +49,7 @@ class MaskingRules:
     vocabulary: int
     seed: int
 
-    def hide(
-        self, rows_BT: NDArray[np.int64], numbers_B: NDArray[np.int64], *, scoring: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def hide(self, rows_BT: Ints, numbers_B: Ints, *, scoring: bool = False) -> tuple[Ints, Ints]:
         """What the model reads and what it is to predict, `IGNORED` where nothing is hidden.
 
         Args:
@@ -75,7 +74,7 @@ class MaskingRules:
             inputs_T[hidden] = self._shown(row_T[hidden], raw[hidden])
         return inputs_BT, targets_BT
 
-    def _shown(self, tokens: NDArray[np.int64], raw: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _shown(self, tokens: Ints, raw: NDArray[np.uint64]) -> Ints:
         chance = (raw[:, 1] >> np.uint64(11)) / (1 << 53)
         specials = len(ENCODER_TOKENS)
         drawn = (raw[:, 2] % np.uint64(self.vocabulary - specials)).astype(np.int64) + specials
@@ -195,7 +194,7 @@ def masked(
     plain: Batch,
     limit: int,
     rules: MaskingRules,
-    numbers_B: NDArray[np.int64],
+    numbers_B: Ints,
     *,
     scoring: bool = False,
 ) -> MaskedBatch:

@@ -19,10 +19,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from brimful.data.tokens import Progress
+from brimful.base.arrays import Bools, Ints
+from brimful.base.types import Progress
 
 GRAM = 5
 """Characters; a shorter text is one gram."""
@@ -33,8 +33,6 @@ numbers.
 _FIRST_FEW = 8
 _PAIRS_AT_ONCE, _GRAMS_AT_ONCE = 1 << 22, 1 << 23
 _CODE_POINTS = 0x110000
-
-Ints = NDArray[np.int64]
 
 
 def near_duplicates(
@@ -189,7 +187,7 @@ class _Index:
             pairs_P = np.sort(ones_P[may_be_P] * len(self.sizes_D) + others_P[may_be_P])
             yield np.divmod(pairs_P, len(self.sizes_D))
 
-    def _may_be_similar(self, ones_P: Ints, others_P: Ints, common_P: Ints) -> NDArray[np.bool_]:
+    def _may_be_similar(self, ones_P: Ints, others_P: Ints, common_P: Ints) -> Bools:
         """Whether pairs with so many common grams in their prefixes may have enough in all. What
         else they share comes behind the prefix that ends first.
         """
@@ -198,12 +196,10 @@ class _Index:
         left_D = self.sizes_D - self.prefixes_D
         most_P = common_P + np.where(ends_first_P, left_D[ones_P], left_D[others_P])
         needed_P = self.threshold / (1 + self.threshold) * (sizes_P + other_sizes_P) - _SLACK
-        may_be: NDArray[np.bool_] = (
-            np.minimum(most_P, np.minimum(sizes_P, other_sizes_P)) >= needed_P
-        )
+        may_be: Bools = np.minimum(most_P, np.minimum(sizes_P, other_sizes_P)) >= needed_P
         return may_be
 
-    def are_similar(self, ones_P: Ints, others_P: Ints) -> NDArray[np.bool_]:
+    def are_similar(self, ones_P: Ints, others_P: Ints) -> Bools:
         """Counts the common grams of pairs of texts."""
         similar = [np.zeros(0, dtype=bool)]
         for start, end in _chunks(self.sizes_D[ones_P] + self.sizes_D[others_P], _GRAMS_AT_ONCE):

@@ -6,12 +6,12 @@ Suffixes: B texts, N positions of the row.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Floats32
 from brimful.data.batches import MicroBatch
 from brimful.data.bins import even_bins
 
@@ -57,8 +57,8 @@ class PackedPasses:
     def micro_batch(
         self,
         ids: Sequence[NDArray[np.uint32]],
-        targets: NDArray[Any],
-        weights: NDArray[np.float32],
+        targets: Array,
+        weights: Floats32,
         budget: int,
     ) -> MicroBatch:
         """Return a pass of these texts, longest first. What fills the row's end counts as further

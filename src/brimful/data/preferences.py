@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from brimful.base.errors import DataError
+from brimful.base.types import Json
 from brimful.data.account import Account, Intake
 from brimful.data.conversations import is_answer, only_read
 from brimful.data.formats import Example, RowReading, example_of, taken_in
@@ -116,7 +117,7 @@ def _hash(example: Example) -> bytes:
 
 
 def _read_both(
-    name: str, row: Mapping[str, Any], column: str, answers: list[Any], where: str, intake: Intake
+    name: str, row: Json, column: str, answers: list[Any], where: str, intake: Intake
 ) -> _Both | None:
     """Both answers, each in a column of a format of examples; what they share is only read."""
     shared = _num_shared(*answers) if all(isinstance(each, list) for each in answers) else 0
@@ -169,23 +170,21 @@ def _num_shared(first: Sequence[Any], second: Sequence[Any]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _to_prompt(row: Mapping[str, Any], where: str, intake: Intake) -> _Both | None:
+def _to_prompt(row: Json, where: str, intake: Intake) -> _Both | None:
     if not all(isinstance(row[name], str) for name in ("prompt", *_ANSWERS)):
         return _to_messages(row, row["prompt"], where, intake)
     return _to_texts(row, row["prompt"], where, intake)
 
 
-def _to_conversation(row: Mapping[str, Any], where: str, intake: Intake) -> _Both | None:
+def _to_conversation(row: Json, where: str, intake: Intake) -> _Both | None:
     return _to_messages(row, row["conversations"], where, intake)
 
 
-def _to_instruction(row: Mapping[str, Any], where: str, intake: Intake) -> _Both | None:
+def _to_instruction(row: Json, where: str, intake: Intake) -> _Both | None:
     return _read_both("alpaca", row, "output", [row["chosen"], row["rejected"]], where, intake)
 
 
-def _to_messages(
-    row: Mapping[str, Any], prompt: object, where: str, intake: Intake
-) -> _Both | None:
+def _to_messages(row: Json, prompt: object, where: str, intake: Intake) -> _Both | None:
     """Answers as messages, alone or with all that stands before them; a prompt that is text and
     occurs in neither is not read.
     """
@@ -212,13 +211,13 @@ def _whole(prompt: object, answer: object) -> object:
     return turns
 
 
-def _without_prompt(row: Mapping[str, Any], where: str, intake: Intake) -> _Both | None:
+def _without_prompt(row: Json, where: str, intake: Intake) -> _Both | None:
     if not all(isinstance(row[name], str) for name in _ANSWERS):
         return _to_messages(row, None, where, intake)
     return _to_texts(row, "", where, intake)
 
 
-def _to_texts(row: Mapping[str, Any], prompt: str, where: str, intake: Intake) -> _Both | None:
+def _to_texts(row: Json, prompt: str, where: str, intake: Intake) -> _Both | None:
     """Answers as text; without a prompt it is what both begin with."""
     texts = [text_of(row, name, where) for name in _ANSWERS]
     dialogues = [_dialogue(prompt + text) for text in texts]
@@ -286,7 +285,7 @@ _PAIRS = RowReading(
 
 
 def _judged(
-    row_format: RowFormat[RowParts], row: Mapping[str, Any], where: str, intake: Intake
+    row_format: RowFormat[RowParts], row: Json, where: str, intake: Intake
 ) -> _Verdict | None:
     """An answer with its verdict; earlier answers are only read."""
     desired = _VERDICT_WORDS.get(str(row["label"]).strip().lower().removesuffix(".0"))

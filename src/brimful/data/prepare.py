@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.types import JsonDict, Progress
 from brimful.base.warning_codes import all_coded
 from brimful.data import cache_places
 from brimful.data.account import Account
@@ -53,7 +54,6 @@ from brimful.data.tokenizer import (
 )
 from brimful.data.tokens import (
     Encode,
-    Progress,
     TokenSplit,
     batch_encoder,
     read_tokens,
@@ -90,7 +90,7 @@ class PreparedData:
     splits: dict[str, TokenSplit]
     data_fingerprint: str
     tokenizer_fingerprint: str
-    report: dict[str, Any]
+    report: JsonDict
     shards: Shards | None = None
 
 
@@ -109,7 +109,7 @@ class PreparedTokens:
     folder: Path
     tokenizer: Tokenizer
     splits: dict[str, TokenSplit]
-    report: dict[str, Any]
+    report: JsonDict
     data_fingerprint: str
     tokenizer_fingerprint: str
 
@@ -273,7 +273,7 @@ def _make_tokens(
     scanned: Scan,
     encoding: _Encoding,
     progress: Progress | None,
-) -> tuple[dict[str, TokenSplit], dict[str, Any]]:
+) -> tuple[dict[str, TokenSplit], JsonDict]:
     dropped = scanned.dropped(recipe.data)
     samples: dict[str, list[str]] = {}
     whole = recipe.data.cache_gib is None
@@ -368,9 +368,9 @@ def _counts(split: TokenSplit) -> dict[str, int]:
     }
 
 
-def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], dict[str, Any]] | None:
+def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], JsonDict] | None:
     try:
-        report: dict[str, Any] = read_json(folder / REPORT_FILE, is_cached=True)
+        report: JsonDict = read_json(folder / REPORT_FILE, is_cached=True)
         TokenizerReport(**report["tokenizer"])
     except (RunFolderError, KeyError, TypeError):
         return None

@@ -26,7 +26,7 @@ from brimful.hardware.host import control_group_limits, usable_cores
 from brimful.recipe import Recipe
 
 if TYPE_CHECKING:  # brings numpy, whose threads must not be there before the fork
-    from brimful.data.tokens import Progress
+    from brimful.base.types import Progress
 
 
 MOST_BYTES = 1 << 28

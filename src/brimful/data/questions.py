@@ -2,14 +2,13 @@
 from.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import xxhash
 
 from brimful.base.errors import DataError
 from brimful.base.text import shortened
+from brimful.base.types import Json
 from brimful.data.formats import Prompt, answer_text, as_columns, examples_of, text_of_prompt
 from brimful.data.sources import open_rows
 from brimful.recipe import DataRecipe, QuestionsRecipe
@@ -34,7 +33,7 @@ class PromptQuestion:
     text: str
     prompt: Prompt
     reference: str
-    row: Mapping[str, Any]
+    row: Json
     kind: str
     where: str
 
@@ -115,7 +114,7 @@ def read_questions(recipe: QuestionsRecipe) -> QuestionSet:
 
 
 def _question(
-    row: Mapping[str, Any],
+    row: Json,
     where: str,
     prompt: Prompt,
     text: str,

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Floats
 from brimful.base.errors import DataError
 from brimful.data.labels import Labels
 from brimful.data.repeats import LabelledRow
@@ -45,7 +45,7 @@ def confidence_of(row: Row, rules: RebalanceRecipe | None) -> float:
 
 def rebalanced(
     rows: Sequence[LabelledRow], labels: Labels, rules: RebalanceRecipe
-) -> tuple[list[LabelledRow], NDArray[np.float64] | None, str]:
+) -> tuple[list[LabelledRow], Floats | None, str]:
     """Leave out training texts of the label that is not the positive one, the least sure first, in
     no order that depends on the file among equally sure ones.
 

@@ -8,15 +8,16 @@ Suffixes: R rows, U texts that differ by more than case and white space.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Bools, Ints
+from brimful.base.types import JsonDict, Progress
 from brimful.data.leakage import EXAMPLE_CHARACTERS, normalised
 from brimful.data.near_duplicates import GRAM, near_duplicates, similarity
 from brimful.data.splits import SPLITS
-from brimful.data.tokens import Progress
 
 EXAMPLES, CONFLICT_EXAMPLES, ROWS_OF_EXAMPLE = 3, 5, 6
 NONE, EXACT, NORMALISED, NEAR = range(4)
@@ -54,8 +55,8 @@ class Repeats:
     """
 
     kind_R: NDArray[np.uint8]
-    match_R: NDArray[np.int64]
-    is_conflict_R: NDArray[np.bool_]
+    match_R: Ints
+    is_conflict_R: Bools
     normalised_R: tuple[str, ...]
 
 
@@ -84,7 +85,7 @@ def find_repeats(
     return Repeats(kind_R, match_R, _conflicts(rows, equal_R), normalised_R)
 
 
-def _first(texts: Sequence[str]) -> NDArray[np.int64]:
+def _first(texts: Sequence[str]) -> Ints:
     """The number of the first text that equals each."""
     seen: dict[str, int] = {}
     return np.fromiter(
@@ -94,11 +95,11 @@ def _first(texts: Sequence[str]) -> NDArray[np.int64]:
     )
 
 
-def _is_before(first_R: NDArray[np.int64], split_R: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_before(first_R: Ints, split_R: Ints) -> Bools:
     """Whether the first of equal rows is another one, and one that counts: of a split before, or
     both of training.
     """
-    is_before_R: NDArray[np.bool_] = (first_R < np.arange(len(first_R))) & (
+    is_before_R: Bools = (first_R < np.arange(len(first_R))) & (
         (split_R[first_R] < split_R) | (split_R == 0)
     )
     return is_before_R
@@ -106,11 +107,11 @@ def _is_before(first_R: NDArray[np.int64], split_R: NDArray[np.int64]) -> NDArra
 
 def _near(
     normalised_R: Sequence[str],
-    equal_R: NDArray[np.int64],
-    split_R: NDArray[np.int64],
+    equal_R: Ints,
+    split_R: Ints,
     threshold: float,
     progress: Progress | None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """A near duplicate of each row; -1 where there is none."""
     first_U = np.unique(equal_R)
     split_U = split_R[first_U]
@@ -120,7 +121,7 @@ def _near(
     return match_U[np.searchsorted(first_U, equal_R)]
 
 
-def _conflicts(rows: Sequence[LabelledRow], equal_R: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _conflicts(rows: Sequence[LabelledRow], equal_R: Ints) -> Bools:
     labels: dict[tuple[int, int], set[frozenset[str]]] = {}
     for row, group in zip(rows, equal_R.tolist(), strict=True):
         labels.setdefault((group, row.split), set()).add(frozenset(row.labels))
@@ -138,13 +139,13 @@ def _conflicts(rows: Sequence[LabelledRow], equal_R: NDArray[np.int64]) -> NDArr
 
 def repeat_report(
     rows: Sequence[LabelledRow], repeats: Repeats, threshold: float | None
-) -> dict[str, Any]:
+) -> JsonDict:
     """JSON value: for each split texts, `exact`, `normalised` (these included) and further `near`
     repeats, `repeated` in all with their share, and `conflicts`; how near duplicates were looked
     for; the first few examples, with both places.
     """
     split_R = np.array([row.split for row in rows])
-    report: dict[str, Any] = {}
+    report: JsonDict = {}
     for number, name in enumerate(SPLITS):
         is_split_R = split_R == number
         if not (total := int(is_split_R.sum())):
@@ -166,7 +167,7 @@ def repeat_report(
     return report
 
 
-def _example_rows(repeats: Repeats, split_R: NDArray[np.int64]) -> list[int]:
+def _example_rows(repeats: Repeats, split_R: Ints) -> list[int]:
     """The first few of each split and kind, test and validation before training."""
     chosen = []
     for split in reversed(range(len(SPLITS))):
@@ -177,7 +178,7 @@ def _example_rows(repeats: Repeats, split_R: NDArray[np.int64]) -> list[int]:
     return chosen
 
 
-def _example(rows: Sequence[LabelledRow], repeats: Repeats, number: int) -> dict[str, Any]:
+def _example(rows: Sequence[LabelledRow], repeats: Repeats, number: int) -> JsonDict:
     row, match = rows[number], rows[repeats.match_R[number]]
     of = {
         "split": SPLITS[match.split],
@@ -199,7 +200,7 @@ def _example(rows: Sequence[LabelledRow], repeats: Repeats, number: int) -> dict
     }
 
 
-def _conflict_examples(rows: Sequence[LabelledRow], repeats: Repeats) -> list[dict[str, Any]]:
+def _conflict_examples(rows: Sequence[LabelledRow], repeats: Repeats) -> list[JsonDict]:
     chosen = list(
         dict.fromkeys(
             repeats.normalised_R[number] for number in np.flatnonzero(repeats.is_conflict_R)
@@ -225,7 +226,7 @@ def _conflict_examples(rows: Sequence[LabelledRow], repeats: Repeats) -> list[di
     ]
 
 
-def repeat_notes(report: dict[str, Any], dropped: int) -> list[str]:
+def repeat_notes(report: JsonDict, dropped: int) -> list[str]:
     """Return sentences about repeated texts and conflicting labels."""
     notes = []
     for split in (name for name in SPLITS if name in report):
@@ -241,7 +242,7 @@ def repeat_notes(report: dict[str, Any], dropped: int) -> list[str]:
     return notes
 
 
-def _repeated_note(split: str, counts: dict[str, Any], near: float | None, dropped: int) -> str:
+def _repeated_note(split: str, counts: JsonDict, near: float | None, dropped: int) -> str:
     kinds = {
         "exactly": counts["exact"],
         "but for case and white space": counts["normalised"] - counts["exact"],
@@ -275,7 +276,7 @@ _WORDS_OF_SPLIT = {
 }
 
 
-def _shown(examples: list[dict[str, Any]], split: str) -> str:
+def _shown(examples: list[JsonDict], split: str) -> str:
     """The first example that concerns a split."""
     for example in examples:
         own = next((row for row in example["rows"] if row["split"] == split), None)

@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from brimful.base.errors import DataError
 from brimful.base.text import clause
+from brimful.base.types import Json
 from brimful.data.account import Intake
 from brimful.data.chatgpt_export import shown_branch
 from brimful.data.conversations import Message, conversation, with_tools
@@ -38,7 +39,7 @@ class RowFormat(Generic[Parts]):
 
     columns: Mapping[str, tuple[str, ...]]
     optional: tuple[str, ...]
-    parts: Callable[[Mapping[str, Any], str, Intake], Parts | None]
+    parts: Callable[[Json, str, Intake], Parts | None]
 
 
 class RowParts(NamedTuple):
@@ -54,7 +55,7 @@ _OPENAI_KEYS, _SHAREGPT_KEYS = ("role", "content"), ("from", "value")
 
 def _turns(
     turns: object,
-    row: Mapping[str, Any],
+    row: Json,
     where: str,
     intake: Intake,
     keys: tuple[str, str] = _OPENAI_KEYS,
@@ -76,7 +77,7 @@ def _turns(
     return RowParts(messages[:-1], messages[-1].content, messages[-1].extra)
 
 
-def _pair(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts | None:
+def _pair(row: Json, where: str, intake: Intake) -> RowParts | None:
     if isinstance(row["prompt"], list) and isinstance(row["completion"], list):
         turns, given = [*row["prompt"], *row["completion"]], len(row["prompt"])
         return _turns(turns, row, where, intake, given=given)
@@ -88,27 +89,27 @@ def _pair(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts | None
     return _text_pair(row, where, intake)
 
 
-def _text_pair(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts:
+def _text_pair(row: Json, where: str, intake: Intake) -> RowParts:
     prompt, completion = text_of(row, "prompt", where), text_of(row, "completion", where)
     if "system" in row:
         return RowParts((*_system(row, where), Message("user", prompt)), completion)
     return RowParts(prompt, completion)
 
 
-def _messages(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts | None:
+def _messages(row: Json, where: str, intake: Intake) -> RowParts | None:
     return _turns(row["messages"], row, where, intake)
 
 
-def _conversations(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts | None:
+def _conversations(row: Json, where: str, intake: Intake) -> RowParts | None:
     return _turns(row["conversations"], row, where, intake, _SHAREGPT_KEYS)
 
 
-def _chatgpt(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts | None:
+def _chatgpt(row: Json, where: str, intake: Intake) -> RowParts | None:
     turns = shown_branch(row["mapping"], row.get("current_node"), where)
     return _turns(turns, row, where, intake)
 
 
-def _alpaca(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts:
+def _alpaca(row: Json, where: str, intake: Intake) -> RowParts:
     task, material = text_of(row, "instruction", where), _optional_text(row, "input", where)
     if material.strip():
         task = f"{task}\n\n{material}"
@@ -116,13 +117,13 @@ def _alpaca(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts:
     return RowParts((*before, Message("user", task)), text_of(row, "output", where))
 
 
-def _system(row: Mapping[str, Any], where: str) -> tuple[Message, ...]:
+def _system(row: Json, where: str) -> tuple[Message, ...]:
     """Return the system's message that a column of its own holds."""
     text = _optional_text(row, "system", where)
     return (Message("system", text),) if text.strip() else ()
 
 
-def _history(row: Mapping[str, Any], where: str) -> tuple[Message, ...]:
+def _history(row: Json, where: str) -> tuple[Message, ...]:
     """Return earlier turns as LLaMA-Factory keeps them: pairs of an instruction and its answer.
     Their answers are learned, too, as there.
     """
@@ -137,13 +138,13 @@ def _history(row: Mapping[str, Any], where: str) -> tuple[Message, ...]:
     return tuple(turns)
 
 
-def _optional_text(row: Mapping[str, Any], column: str, where: str) -> str:
+def _optional_text(row: Json, column: str, where: str) -> str:
     if row.get(column) is None:
         return ""
     return text_of(row, column, where)
 
 
-def _question(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts:
+def _question(row: Json, where: str, intake: Intake) -> RowParts:
     reasoning = _optional_text(row, "reasoning", where).rstrip()
     answer = answer_text(row["answer"], where)
     if _MARKED.search(reasoning) or (not reasoning and _MARKED.search(answer)):
@@ -175,7 +176,7 @@ def answer_text(value: object, where: str) -> str:
     )
 
 
-def _mbpp(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts:
+def _mbpp(row: Json, where: str, intake: Intake) -> RowParts:
     """The question is worded as in the task `mbpp`."""
     if not (
         isinstance(row["test_list"], list)
@@ -193,7 +194,7 @@ def _mbpp(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts:
     return RowParts((Message("user", task),), f"```python\n{code}\n```")
 
 
-def _text(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts:
+def _text(row: Json, where: str, intake: Intake) -> RowParts:
     return RowParts(None, text_of(row, "text", where))
 
 

@@ -3,18 +3,14 @@
 Suffixes: T positions of a sequence, N tokens of a split, W sequences of an epoch, D documents.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Ints
 from brimful.base.errors import DataError
 from brimful.data.account import Account
 from brimful.data.tokens import TokenSplit
 from brimful.recipe import Recipe
-
-Int64Array = NDArray[np.int64]
 
 
 def tell_long_documents(split: TokenSplit, recipe: Recipe, account: Account) -> None:
@@ -35,7 +31,7 @@ def tell_long_documents(split: TokenSplit, recipe: Recipe, account: Account) -> 
         account.add(kind, "", count=count, total=total, split="train", unit="document")
 
 
-def windows_of(tokens_N: NDArray[Any], sequence_length: int) -> NDArray[Any]:
+def windows_of(tokens_N: Array, sequence_length: int) -> Array:
     """Every window of T + 1 tokens, [N - T, T + 1], without copies.
 
     Raises:
@@ -52,7 +48,7 @@ def windows_of(tokens_N: NDArray[Any], sequence_length: int) -> NDArray[Any]:
 
 def document_sequences(
     split: TokenSplit, sequence_length: int, long_documents: str
-) -> tuple[Int64Array, Int64Array, int]:
+) -> tuple[Ints, Ints, int]:
     """First target and number of targets of each sequence, and how many documents were too long.
 
     Raises:

@@ -1,11 +1,12 @@
 """A row of a file or data set, and how one of its columns is got by name or by number."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import listed, shortened
+from brimful.base.types import Json
 
 Column = str | int
 """A column by its name, or by its number from 0."""
@@ -58,7 +59,7 @@ def cell_of(row: Any, column: Column, where: str, key: str = TEXT_KEY) -> Any:
     return row[column_name(column, row, where, key)]
 
 
-def unread_in(columns: Mapping[str, Any], read: Container[str]) -> list[str]:
+def unread_in(columns: Json, read: Container[str]) -> list[str]:
     """The names of columns that hold something, but those that are read."""
     return [name for name, value in columns.items() if name not in read and (value or value == 0)]
 

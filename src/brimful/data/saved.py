@@ -5,10 +5,10 @@ folder for each split. They are read with pyarrow alone.
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json
+from brimful.base.types import JsonDict
 from brimful.data.hub import DataSetParts, splits_used
 from brimful.data.rows import Column, Row, column_name
 from brimful.recipe.data import SplitNames
@@ -69,9 +69,9 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> JsonDict:
     try:
-        values: dict[str, Any] = read_json(path)
+        values: JsonDict = read_json(path)
     except RunFolderError as error:
         raise DataError(f"{error}. {_SAVE_AGAIN}") from error
     return values

@@ -7,15 +7,15 @@ epoch, D documents.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Ints
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED, Batch
-from brimful.data.row_layout import Int64Array, document_sequences, windows_of
+from brimful.data.row_layout import document_sequences, windows_of
 from brimful.data.tokens import TokenSplit
 
 PAD_MULTIPLE = 8
@@ -33,13 +33,13 @@ class Shuffle:
         self._seed = seed
         self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
 
-    def draw(self, first_sample: int, count: int) -> list[tuple[Int64Array, int]]:
+    def draw(self, first_sample: int, count: int) -> list[tuple[Ints, int]]:
         """Samples `first_sample` to `first_sample + count - 1`, epoch by epoch: their things, and a
         number drawn for the epoch (64 bits).
         """
         if first_sample < 0 or count < 1:
             raise ValueError(f"first_sample {first_sample} must be >= 0 and count {count} >= 1")
-        pieces: list[tuple[Int64Array, int]] = []
+        pieces: list[tuple[Ints, int]] = []
         sample, end = first_sample, first_sample + count
         while sample < end:
             epoch, place = divmod(sample, self._length)
@@ -49,11 +49,11 @@ class Shuffle:
             sample += taken
         return pieces
 
-    def numbers(self, first_sample: int, count: int) -> Int64Array:
+    def numbers(self, first_sample: int, count: int) -> Ints:
         """Return the number of each sample's example or window; samples may span epochs."""
         return np.concatenate([order_W for order_W, _ in self.draw(first_sample, count)])
 
-    def _draw_epoch(self, epoch: int) -> tuple[Int64Array, int]:
+    def _draw_epoch(self, epoch: int) -> tuple[Ints, int]:
         raw = np.random.Philox(key=np.array([self._seed, epoch], dtype=np.uint64)).random_raw(
             self._length + 1
         )
@@ -117,7 +117,7 @@ class TokenSequences:
             return self._stream_batch(pieces)
         return self._document_batch(np.concatenate([order for order, _ in pieces]))
 
-    def _stream_batch(self, pieces: list[tuple[Int64Array, int]]) -> Batch:
+    def _stream_batch(self, pieces: list[tuple[Ints, int]]) -> Batch:
         num_starts = min(
             self._sequence_length, len(self._tokens_N) - len(self) * self._sequence_length
         )
@@ -126,7 +126,7 @@ class TokenSequences:
         )
         return shifted(self._windows_NT[starts_B])
 
-    def _document_batch(self, order_B: Int64Array) -> Batch:
+    def _document_batch(self, order_B: Ints) -> Batch:
         longest = int(self._lengths_W[order_B].max())
         width = min(-(-longest // PAD_MULTIPLE) * PAD_MULTIPLE, self._sequence_length)
         inputs_BT = np.full((len(order_B), width), self._end_of_text, dtype=np.int64)
@@ -140,7 +140,7 @@ class TokenSequences:
         return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
 
 
-def shifted(windows_BT: NDArray[Any]) -> Batch:
+def shifted(windows_BT: Array) -> Batch:
     """Return windows of T + 1 tokens as inputs and the targets that follow them."""
     inputs_BT, targets_BT = windows_BT[:, :-1].astype(np.int64), windows_BT[:, 1:].astype(np.int64)
     return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
@@ -194,7 +194,7 @@ def evaluation_batches(
 
 
 def _evaluation_batches(
-    tokens_N: NDArray[Any], context: int, stride: int, batches: list[Int64Array]
+    tokens_N: Array, context: int, stride: int, batches: list[Ints]
 ) -> Iterator[Batch]:
     for windows_B in batches:
         positions_BT = (windows_B * stride)[:, None] + np.arange(context)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Ints
 from brimful.base.errors import DataError
 from brimful.data.batches import Batch
-from brimful.data.row_layout import Int64Array
 from brimful.data.sequences import shifted
 from brimful.data.shards import Shards
 
@@ -81,7 +81,7 @@ class ShardSequences:
         shard = int(shard_W[place - before])
         return shard, int(window_W[place - before] * self._length + starts_S[shard])
 
-    def _draw_epoch(self, epoch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+    def _draw_epoch(self, epoch: int) -> tuple[Ints, Ints, Ints]:
         """Return the order of the shards, how many windows there are up to the end of each group,
         and where the first window of each shard starts.
         """
@@ -94,7 +94,7 @@ class ShardSequences:
         possible_S = np.clip(left_S, 1, self._length).astype(np.uint64)
         return order_S, ends_G, (raw[num_shards:] % possible_S).astype(np.int64)
 
-    def _draw_group(self, epoch: int, group: int) -> tuple[Int64Array, Int64Array]:
+    def _draw_group(self, epoch: int, group: int) -> tuple[Ints, Ints]:
         """Return shard and number of each window of a group, in the order of the samples."""
         order_S, _, _ = self._epoch(epoch)
         members = order_S[group * self._together : (group + 1) * self._together]

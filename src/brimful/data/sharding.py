@@ -6,16 +6,17 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict, Progress
 from brimful.base.units import GIB
 from brimful.base.warning_codes import coded
 from brimful.data.cache_places import cache_key
 from brimful.data.shards import Shards, ShardSource
 from brimful.data.sources import Documents, Part, Piece, Source
 from brimful.data.splits import LabelledDocuments, training_texts
-from brimful.data.tokens import Progress, batch_encoder
+from brimful.data.tokens import batch_encoder
 from brimful.recipe import DataRecipe
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def open_shards(
     return shards
 
 
-def report_of_shards(report: dict[str, Any], shards: Shards) -> dict[str, Any]:
+def report_of_shards(report: JsonDict, shards: Shards) -> JsonDict:
     """Return the data's report with the counts of all shards."""
     told = coded(
         "B214",

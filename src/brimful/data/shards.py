@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Ints
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.types import JsonDict, Progress
 from brimful.base.units import GIB, format_bytes
 from brimful.data.cache_places import token_dtype
-from brimful.data.tokens import Encode, Progress, TokenSplit, read_tokens, write_tokens
+from brimful.data.tokens import Encode, TokenSplit, read_tokens, write_tokens
 
 _ATTEMPTS = 3
 """Another process with the same cache may remove a shard between making and reading it."""
@@ -71,8 +71,8 @@ class Shards:
         self._vocabulary, self._end_of_text = vocabulary, end_of_text
         self._limit_bytes = limit_bytes
         self._token_bytes = int(token_dtype(vocabulary)[-1])
-        self._records: list[dict[str, Any]] = []
-        self._open: dict[int, NDArray[Any]] = {}
+        self._records: list[JsonDict] = []
+        self._open: dict[int, Array] = {}
         self._lock = threading.Lock()
 
     def count(self, progress: Progress | None = None) -> None:
@@ -87,7 +87,7 @@ class Shards:
                 progress("counting tokens of files", number, len(self._sources))
             self._records.append(self._counted(number) or self._count(number))
 
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """Return the tokens of each shard, end-of-text ids included; (S,)."""
         return np.array([record["tokens"] for record in self._records], dtype=np.int64)
 
@@ -117,7 +117,7 @@ class Shards:
                 " data.shuffled_files, or cut the files into smaller ones."
             )
 
-    def tokens(self, number: int) -> NDArray[Any]:
+    def tokens(self, number: int) -> Array:
         """Return the token ids of a shard, memory-mapped, from the disk or made again. Any thread
         may ask.
 
@@ -140,11 +140,11 @@ class Shards:
             return splits[_TRAIN]
         raise self._does_not_read_back(number)
 
-    def _index(self, number: int) -> dict[str, Any] | None:
+    def _index(self, number: int) -> JsonDict | None:
         """Counts and checksums of a shard on disk; None where it is not there."""
         try:
             index = read_json(self._place(number) / "index.json", is_cached=True)
-            record: dict[str, Any] = index["splits"][_TRAIN]
+            record: JsonDict = index["splits"][_TRAIN]
         except (RunFolderError, KeyError, TypeError):
             return None
         return record
@@ -155,7 +155,7 @@ class Shards:
             " or set BRIMFUL_CACHE to another folder."
         )
 
-    def _require_same(self, number: int, record: dict[str, Any]) -> None:
+    def _require_same(self, number: int, record: JsonDict) -> None:
         if record != self._records[number]:
             shutil.rmtree(self._place(number), ignore_errors=True)
             raise DataError(
@@ -165,21 +165,21 @@ class Shards:
                 " BRIMFUL_CACHE."
             )
 
-    def _counted(self, number: int) -> dict[str, Any] | None:
+    def _counted(self, number: int) -> JsonDict | None:
         try:
             record = read_json(self._place(number).with_suffix(".json"), is_cached=True)
             return record if _NOTHING.keys() <= record.keys() else None
         except (RunFolderError, AttributeError):
             return None
 
-    def _count(self, number: int) -> dict[str, Any]:
+    def _count(self, number: int) -> JsonDict:
         record = self._made(number)
         self._make_room(0)
         self._place(number).parent.mkdir(parents=True, exist_ok=True)
         write_json_atomically(self._place(number).with_suffix(".json"), record, with_checksum=True)
         return record
 
-    def _made(self, number: int) -> dict[str, Any]:
+    def _made(self, number: int) -> JsonDict:
         """Make a shard and return its counts."""
         for _ in range(_ATTEMPTS):
             if not self._write(number, int(self.lengths().max(initial=0)) * self._token_bytes):

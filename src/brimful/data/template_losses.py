@@ -3,11 +3,12 @@ shape, as templates drop what they do not know without a word.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from brimful.base.errors import DataError
+from brimful.base.types import Json
 from brimful.data.conversations import THOUGHTS, Message
 
 
@@ -113,7 +114,7 @@ def _shape_of(message: Message) -> list[Any]:
     return [message.role, sorted(fields), same, calls, bool(message.content.strip())]
 
 
-def _thoughts(fields: Mapping[str, Any]) -> list[str]:
+def _thoughts(fields: Json) -> list[str]:
     """The different thoughts of a message; the same one may stand under several names."""
     return [*dict.fromkeys(fields[name] for name in THOUGHTS if name in fields)]
 

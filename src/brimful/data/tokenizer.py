@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import (
@@ -21,6 +21,7 @@ from tokenizers import (
 )
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.tokens import LONGEST_PIECE, TokenSplit, backend_of, batch_encoder, text_pieces
 from brimful.model.description import CLS_TOKEN, ENCODER_TOKENS, MASK_TOKEN, PAD_TOKEN, SEP_TOKEN
 from brimful.recipe.data import TokenizerRecipe
@@ -71,7 +72,7 @@ class TokenizerReport:
     verdict: str
     fingerprint: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         return asdict(self)
 
 

@@ -10,24 +10,21 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from brimful.base.arrays import Array, Bools
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.types import Json, Progress
 from brimful.data.cache_places import FORMAT_VERSION, token_dtype
 
-Progress = Callable[[str, int, int | None], None]
-"""`progress(what, done, total)`: called now and then while something long goes on; total is None
-when unknown.
-"""
 Encode = Callable[[list[str]], list[list[int]]]
 """Texts to token ids, without special tokens."""
 
@@ -69,8 +66,8 @@ class TokenSplit:
         num_words: Number of words of the documents' texts, parted by white space; 0: not counted.
     """
 
-    tokens_N: NDArray[Any]
-    document_offsets: NDArray[Any]
+    tokens_N: Array
+    document_offsets: Array
     num_bytes: int
     num_characters: int
     num_documents: int
@@ -82,12 +79,12 @@ class TokenSplit:
         return len(self.tokens_N)
 
     @property
-    def offsets_E(self) -> NDArray[Any]:  # noqa: N802 - shape suffix
+    def offsets_E(self) -> Array:  # noqa: N802 - shape suffix
         """`document_offsets`, under the name that other kinds of splits have."""
         return self.document_offsets
 
     @property
-    def is_target_N(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
+    def is_target_N(self) -> Bools:  # noqa: N802 - shape suffix
         """Whether a token is learned: all are."""
         return np.broadcast_to(np.True_, self.num_tokens)
 
@@ -338,7 +335,7 @@ def read_tokens(folder: Path) -> dict[str, TokenSplit] | None:
         return None
 
 
-def _map_split(folder: Path, name: str, dtype: str, record: Mapping[str, Any]) -> TokenSplit:
+def _map_split(folder: Path, name: str, dtype: str, record: Json) -> TokenSplit:
     tokens_N = np.memmap(folder / f"{name}.tokens.bin", dtype=dtype, mode="r")
     offsets = np.fromfile(folder / f"{name}.offsets.bin", dtype="<u8")
     if _checksum(tokens_N) != record["tokens_xxh3"] or _checksum(offsets) != record["offsets_xxh3"]:
@@ -353,7 +350,7 @@ def _map_split(folder: Path, name: str, dtype: str, record: Mapping[str, Any]) -
     )
 
 
-def _checksum(values: NDArray[Any]) -> str:
+def _checksum(values: Array) -> str:
     checksum = xxhash.xxh3_128()
     step = 1 << 24
     for start in range(0, len(values), step):

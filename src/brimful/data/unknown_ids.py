@@ -2,16 +2,14 @@
 its model has rows. Those that no text needs do no harm.
 """
 
-from typing import Any
-
-from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from brimful.base.arrays import Array
 from brimful.base.errors import DataError
 
 
 def refuse_unknown_ids(
-    what: str, ids_N: NDArray[Any], tokenizer: PreTrainedTokenizerBase, rows: int
+    what: str, ids_N: Array, tokenizer: PreTrainedTokenizerBase, rows: int
 ) -> None:
     """Check that a model can read token ids.
 

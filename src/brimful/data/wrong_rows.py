@@ -1,10 +1,10 @@
 """Rows that another method learns from are refused, with the method that does."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from brimful.base.errors import DataError
 from brimful.base.text import clause
+from brimful.base.types import Json
 from brimful.data.row_formats import FORMATS
 
 Learned = Literal["examples", "pairs", "judged answers"]
@@ -14,7 +14,7 @@ _PROMPTS = ("prompt", "question", "instruction", "query", "input")
 """Usual names of the column that both answers belong to."""
 
 
-def refused(row: Mapping[str, Any], where: str, learned: Learned) -> DataError | None:
+def refused(row: Json, where: str, learned: Learned) -> DataError | None:
     """The error for a row that another method learns from; None: none is known that does."""
     chosen, rejected = _column_like("chosen", row), _column_like("rejected", row)
     if chosen and rejected:
@@ -38,7 +38,7 @@ def refused(row: Mapping[str, Any], where: str, learned: Learned) -> DataError |
 
 
 def _refused_pairs(
-    row: Mapping[str, Any], where: str, chosen: str, rejected: str, learned: Learned
+    row: Json, where: str, chosen: str, rejected: str, learned: Learned
 ) -> DataError:
     renamed = f" data.columns='{{chosen: {chosen}, rejected: {rejected}}}'"
     tuning = f" Supervised fine-tuning on the better answers: method=sft {_tuned_on(row, chosen)}."
@@ -49,17 +49,17 @@ def _refused_pairs(
     )
 
 
-def _column_like(beginning: str, row: Mapping[str, Any]) -> str:
+def _column_like(beginning: str, row: Json) -> str:
     """The shortest column whose name begins so, or nothing."""
     return min((name for name in row if name.startswith(beginning)), key=len, default="")
 
 
-def _has_columns(row: Mapping[str, Any], name: str) -> bool:
+def _has_columns(row: Json, name: str) -> bool:
     columns = FORMATS[name].columns.values()
     return all(any(held_by in row for held_by in accepted) for accepted in columns)
 
 
-def _tuned_on(row: Mapping[str, Any], chosen: str) -> str:
+def _tuned_on(row: Json, chosen: str) -> str:
     has_messages = isinstance(row[chosen], list)
     for prompt in _PROMPTS:
         if prompt in row and isinstance(row[prompt], list) == has_messages:
@@ -70,7 +70,7 @@ def _tuned_on(row: Mapping[str, Any], chosen: str) -> str:
     return f"data.format=text data.columns='{{text: {chosen}}}'"
 
 
-def refuse_judged(row: Mapping[str, Any], where: str) -> None:
+def refuse_judged(row: Json, where: str) -> None:
     """Raise DataError if a row says of its completion whether it is desired."""
     if _is_judged(row):
         raise DataError(
@@ -80,5 +80,5 @@ def refuse_judged(row: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _is_judged(row: Mapping[str, Any]) -> bool:
+def _is_judged(row: Json) -> bool:
     return "prompt" in row and "completion" in row and isinstance(row.get("label"), bool)

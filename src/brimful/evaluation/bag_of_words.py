@@ -12,22 +12,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from brimful.base.arrays import Array, Bools, Floats, Ints
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.classification.calibration import LabelCalibration, choose_calibration
 from brimful.classification.thresholds import Policy
 from brimful.data.labels import Labels
-from brimful.evaluation.label_metrics import (
-    Floats,
-    area_statistic,
-    as_indicators,
-    decision_statistic,
-)
+from brimful.evaluation.label_metrics import area_statistic, as_indicators, decision_statistic
 from brimful.evaluation.label_scores import Rival
 
 if TYPE_CHECKING:
@@ -82,7 +78,7 @@ class Floor:
     bias_C: Floats
     calibration: LabelCalibration
     candidates: tuple[RegressionCandidate, ...]
-    settings: dict[str, Any]
+    settings: JsonDict
 
     def logits(self, texts: Sequence[str]) -> Floats:
         """[E, C]."""
@@ -148,7 +144,7 @@ def bag_of_words(
         tried = [fitting.fitted(*setting) for setting in grid]
     # Of equal scores `max` takes the first: the stronger penalty, without weights.
     best = max(tried, key=lambda fit: fit.setting.score)
-    settings: dict[str, Any] = {
+    settings: JsonDict = {
         "features": "TF-IDF of tokens and neighbouring pairs, logarithmic counts, lower case",
         "num_features": features_EF.shape[1],
         "training_texts": len(chosen),
@@ -184,9 +180,9 @@ class _ClassifierFit:
     """
 
     train_EF: Any
-    true_EC: NDArray[np.bool_]
+    true_EC: Bools
     validation_EF: Any
-    targets: NDArray[Any]
+    targets: Array
     labels: Labels
 
     @property
@@ -283,8 +279,8 @@ def _features(texts: list[str], limits: dict[str, int]) -> tuple[TfidfVectorizer
 
 
 def _regression(
-    features_EF: Any, numbers_E: NDArray[np.int64], penalty: float, is_balanced: bool
-) -> tuple[NDArray[np.int64], Floats, Floats, bool]:
+    features_EF: Any, numbers_E: Ints, penalty: float, is_balanced: bool
+) -> tuple[Ints, Floats, Floats, bool]:
     """The classes there are, their weights [F, classes] and biases, and whether the fit
     converged.
     """

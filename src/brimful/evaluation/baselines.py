@@ -8,19 +8,16 @@ number v * V + w.
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Floats, Ints
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.data.tokens import TokenSplit
 
 CHUNK_TOKENS = 4_000_000
 """Tokens counted at a time: about 100 MB of working memory."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Baselines:
     bigram: Baseline
     tokens: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for scores.json and the report."""
         return asdict(self)
 
@@ -104,7 +101,7 @@ class _KneserNey:
     3 or more.
     """
 
-    def __init__(self, tokens_N: NDArray[Any], vocabulary: int) -> None:
+    def __init__(self, tokens_N: Array, vocabulary: int) -> None:
         self._vocabulary = vocabulary
         self._pairs_P, counts_P = _count_pairs(tokens_N, vocabulary)
         first_P, second_P = np.divmod(self._pairs_P, vocabulary)
@@ -156,7 +153,7 @@ def _discounts(counts_P: Ints) -> Floats:
     return discounts_P
 
 
-def _count_pairs(tokens_N: NDArray[Any], vocabulary: int) -> tuple[Ints, Ints]:
+def _count_pairs(tokens_N: Array, vocabulary: int) -> tuple[Ints, Ints]:
     """Sorted distinct pairs and how often each occurs."""
     pairs_P, counts_P = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for chunk_N in _chunks(tokens_N, vocabulary):
@@ -172,7 +169,7 @@ def _count_pairs(tokens_N: NDArray[Any], vocabulary: int) -> tuple[Ints, Ints]:
     return pairs_P, counts_P
 
 
-def _chunks(tokens_N: NDArray[Any], vocabulary: int) -> Iterator[Ints]:
+def _chunks(tokens_N: Array, vocabulary: int) -> Iterator[Ints]:
     """The tokens piece by piece; each piece begins with the last token of the one before, so no
     pair is lost or counted twice.
     """

@@ -3,15 +3,16 @@ checkpoints.
 """
 
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from brimful.base.errors import BrimfulError, CheckpointError
 from brimful.base.text import shortened
+from brimful.base.types import Json, Progress
 from brimful.base.units import format_count
 from brimful.data.tokenizer import FAIL_BELOW, verdict
 from brimful.data.tokens import TokenSplit, batch_encoder
@@ -19,7 +20,7 @@ from brimful.evaluation.alignment import Alignment
 from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.kernel_fidelity import DEAD_BELOW, AttentionFidelity
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
-from brimful.evaluation.likelihood import Progress, Scoring, score_split
+from brimful.evaluation.likelihood import Scoring, score_split
 from brimful.generation.engine import generate
 from brimful.generation.load import LoadedRun
 from brimful.generation.sampler import SamplingSettings, sample_seeds
@@ -77,7 +78,7 @@ class Finding:
     value: str
     verdict: Verdict
     advice: str = ""
-    layers: tuple[Mapping[str, Any], ...] = ()
+    layers: tuple[Json, ...] = ()
 
 
 def diagnose_model(

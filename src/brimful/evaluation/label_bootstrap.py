@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Floats, Floats32
 from brimful.base.intervals import Interval, bounds_of, wilson_interval
-from brimful.evaluation.label_metrics import Floats, Statistic, Values
+from brimful.evaluation.label_metrics import Statistic, Values
 from brimful.evaluation.stats import FEW_OF_A_KIND
 
 RESAMPLES = 1000
@@ -164,7 +164,7 @@ def measure(
         name: [np.zeros((0, *value.shape))] for name, value in values.items()
     }
 
-    def draw(chosen: Sequence[Statistic], weights_RE: NDArray[np.float32]) -> None:
+    def draw(chosen: Sequence[Statistic], weights_RE: Floats32) -> None:
         for statistic in chosen:
             for name, value in statistic(weights_RE).items():
                 drawn[name].append(value)
@@ -223,7 +223,7 @@ def f1_interval(hits: float, misses: float, draws_R: Floats) -> Interval | None:
     return Interval(2 * share.low / (1 + share.low), 2 * share.high / (1 + share.high))
 
 
-def _weights(count: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
+def _weights(count: int, resamples: int, seed: int) -> Iterator[Floats32]:
     """How often each example is drawn, some rows [R, E] at a time; none for a single example."""
     if count < 2:
         return

@@ -8,10 +8,11 @@ import heapq
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Bools, Floats, Ints
+from brimful.base.types import JsonDict
 from brimful.data.labels import Labels
-from brimful.evaluation.label_metrics import Floats, calibration_bins
+from brimful.evaluation.label_metrics import calibration_bins
 
 MAX_POINTS = 200
 MAX_LABELS_WITH_CURVES = 12
@@ -24,7 +25,7 @@ DIGITS = 5
 Points = list[list[float]]
 
 
-def curves_of(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> dict[str, Any]:
+def curves_of(true_EC: Bools, probability_EC: Floats, labels: Labels) -> JsonDict:
     """Return all curves that the report draws.
 
     Args:
@@ -46,12 +47,10 @@ def curves_of(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
     return curves
 
 
-def ranking_curves(
-    true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
-) -> dict[str, Any]:
+def ranking_curves(true_EC: Bools, probability_EC: Floats, labels: Labels) -> JsonDict:
     """roc, pr and by_label of `curves_of`."""
 
-    def curves_of_label(label: int) -> dict[str, Any]:
+    def curves_of_label(label: int) -> JsonDict:
         has_E, scores_E = true_EC[:, label], probability_EC[:, label]
         return {"roc": roc_curve(has_E, scores_E), "pr": pr_curve(has_E, scores_E)}
 
@@ -63,7 +62,7 @@ def ranking_curves(
     return {"roc": [], "pr": [], "by_label": by_label}
 
 
-def roc_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
+def roc_curve(has_E: Bools, scores_E: Floats) -> Points:
     """[false positive rate, recall] from (0, 0) to (1, 1); empty where all or no examples have the
     label.
     """
@@ -75,7 +74,7 @@ def roc_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
     return _thinned(np.column_stack([false_P, recall_P]))
 
 
-def pr_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
+def pr_curve(has_E: Bools, scores_E: Floats) -> Points:
     """[recall, precision] of every threshold, from the highest down, starting at recall 0 with the
     first one's precision; empty where none has the label.
     """
@@ -89,7 +88,7 @@ def pr_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
     return _thinned(np.column_stack([recall_P, precision_P])[::-1])
 
 
-def sweep(has_E: NDArray[np.bool_], scores_E: Floats) -> list[list[float | None]]:
+def sweep(has_E: Bools, scores_E: Floats) -> list[list[float | None]]:
     """[threshold, precision, recall, F1] at 0, 0.01 .. 1; None where undefined (see
     `label_metrics`).
     """
@@ -103,9 +102,7 @@ def sweep(has_E: NDArray[np.bool_], scores_E: Floats) -> list[list[float | None]
     ]
 
 
-def reliability(
-    true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
-) -> list[dict[str, float]]:
+def reliability(true_EC: Bools, probability_EC: Floats, labels: Labels) -> list[dict[str, float]]:
     """The bins of the calibration error: lowest, highest and mean predicted probability, the share
     of correct ones, and the count. (scikit-learn's `calibration_curve` tells neither the bounds nor
     the counts.)
@@ -126,7 +123,7 @@ def reliability(
     return rows
 
 
-def histogram(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> dict[str, Any]:
+def histogram(true_EC: Bools, probability_EC: Floats, labels: Labels) -> JsonDict:
     """Counts of probabilities in equal bins by the label an example has: of the positive label (two
     labels), else of the label itself.
     """
@@ -141,7 +138,7 @@ def histogram(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
     return {"edges": edges.round(DIGITS).tolist(), "by_label": by_label}
 
 
-def thin(points_P2: Floats, limit: int = MAX_POINTS) -> NDArray[np.int64]:
+def thin(points_P2: Floats, limit: int = MAX_POINTS) -> Ints:
     """Which points to keep so that the line through them stays nearest: the ends, then always the
     point farthest from the line so far.
 

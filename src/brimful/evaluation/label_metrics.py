@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Bools, Floats, Ints
 from brimful.data.labels import Labels
 
-Floats = NDArray[np.float64]
 Real = NDArray[np.floating[Any]]
 Values = dict[str, Floats]
 """Values by name: [R], or [R, C] for one value per label."""
@@ -27,14 +27,14 @@ Statistic = Callable[[Real], Values]
 CALIBRATION_BINS = 15
 
 
-def as_indicators(numbers: NDArray[Any], labels: Labels) -> NDArray[np.bool_]:
+def as_indicators(numbers: Array, labels: Labels) -> Bools:
     """Targets or decisions as yes or no per label, [E, C]."""
     if labels.multiple:
         return np.asarray(numbers > 0.5, np.bool_)
     return np.asarray(numbers[:, None] == np.arange(len(labels.names)), np.bool_)
 
 
-def decision_statistic(true_EC: NDArray[np.bool_], given_EC: NDArray[np.bool_]) -> Statistic:
+def decision_statistic(true_EC: Bools, given_EC: Bools) -> Statistic:
     """Accuracy (all labels of a text right) and macro-F1 [R]; by label [R, C] precision, recall, f1
     and base_rate.
 
@@ -72,7 +72,7 @@ def decision_statistic(true_EC: NDArray[np.bool_], given_EC: NDArray[np.bool_]) 
 
 
 def probability_statistic(
-    true_EC: NDArray[np.bool_], probability_EC: Floats, nats_E: Floats, labels: Labels
+    true_EC: Bools, probability_EC: Floats, nats_E: Floats, labels: Labels
 ) -> Statistic:
     """Loss (nats per example), Brier score and expected calibration error.
 
@@ -107,8 +107,8 @@ def probability_statistic(
 
 
 def calibration_bins(
-    true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
-) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    true_EC: Bools, probability_EC: Floats, labels: Labels
+) -> tuple[Floats, Floats, Ints]:
     """Return predicted probabilities, outcomes (0 or 1) and the bin of each prediction: [N] each,
     N = E, or E x C with several labels per text (example after example).
 
@@ -133,9 +133,7 @@ def calibration_bins(
     return predicted_N, outcome_N, bin_N
 
 
-def area_statistic(
-    true_EC: NDArray[np.bool_], probability_EC: Floats, positive: int | None
-) -> Statistic:
+def area_statistic(true_EC: Bools, probability_EC: Floats, positive: int | None) -> Statistic:
     """ROC-AUC and PR-AUC (average precision, no interpolation): of the positive label, else the
     mean over labels of each against the rest.
     """
@@ -170,14 +168,14 @@ class _Ranking:
         positive_ends_G: One past a group's last place among those with the label.
     """
 
-    order_E: NDArray[np.int64]
-    positives_P: NDArray[np.int64]
-    ends_G: NDArray[np.int64]
-    starts_G: NDArray[np.int64]
-    positive_ends_G: NDArray[np.int64]
+    order_E: Ints
+    positives_P: Ints
+    ends_G: Ints
+    starts_G: Ints
+    positive_ends_G: Ints
 
     @classmethod
-    def of(cls, has_E: NDArray[np.bool_], scores_E: Floats) -> "_Ranking":
+    def of(cls, has_E: Bools, scores_E: Floats) -> "_Ranking":
         order_E = np.argsort(-scores_E, kind="stable")
         sorted_E, sorted_has_E = scores_E[order_E], has_E[order_E]
         ends = np.append(np.flatnonzero(np.diff(sorted_E)) + 1, len(sorted_E))

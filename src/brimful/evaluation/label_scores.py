@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from brimful.base.arrays import Array, Bools, Floats, Ints
 from brimful.base.errors import RequestError
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.classification.calibration import LabelCalibration
 from brimful.classification.temperature import nats_per_example, probabilities
 from brimful.classification.thresholds import choose_threshold
@@ -24,7 +26,6 @@ from brimful.evaluation.label_bootstrap import (
 )
 from brimful.evaluation.label_curves import curves_of, ranking_curves
 from brimful.evaluation.label_metrics import (
-    Floats,
     Statistic,
     area_statistic,
     as_indicators,
@@ -70,7 +71,7 @@ class Rival:
     name: str
     logits_EC: Floats
     calibration: LabelCalibration
-    settings: Mapping[str, Any]
+    settings: Json
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,10 @@ class FloorScores:
     name: str
     metrics: Mapping[str, MetricEstimate]
     difference: Mapping[str, MetricEstimate]
-    curves: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    curves: Json
+    settings: Json
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for scores.json."""
         return {
             "name": self.name,
@@ -144,10 +145,10 @@ class LabelScores:
     by_label: Mapping[str, Mapping[str, MetricEstimate]]
     support: Mapping[str, int]
     confusion: list[list[int]] | dict[str, list[list[int]]]
-    curves: Mapping[str, Any]
-    mistakes: list[dict[str, Any]]
+    curves: Json
+    mistakes: list[JsonDict]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for scores.json."""
         loss, repeated, floor = self.loss.to_json(), None, None
         if self.metrics_with_repeated is not None:
@@ -265,7 +266,7 @@ def _floor_scores(floor: Rival, judged: "_Judged", measured: BootstrapResult) ->
     )
 
 
-def quick_metrics(logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -> dict[str, float]:
+def quick_metrics(logits_EC: ArrayLike, targets: Array, labels: Labels) -> dict[str, float]:
     """Metrics of the likeliest label (several per text: of those above 1/2), without calibration or
     intervals: what an evaluation record in training holds.
 
@@ -303,7 +304,7 @@ def quick_metrics(logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -
     return {"loss": float(nats_E.mean())} | defined
 
 
-def _best_f1(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> float:
+def _best_f1(true_EC: Bools, probability_EC: Floats, labels: Labels) -> float:
     """Mean over the labels with a threshold of the highest F1."""
     best = [
         choose_threshold("best_f1", probability_EC[:, label], true_EC[:, label]).f1 or 0.0
@@ -333,7 +334,7 @@ def metric_name(name: str, labels: Labels) -> str:
     return "f1"
 
 
-def objective(metrics: Mapping[str, float], name: str, labels: Labels) -> float:
+def objective(metrics: Numbers, name: str, labels: Labels) -> float:
     """Return the value that the best model minimises: the loss, or minus the metric; infinite where
     it is undefined or not a number, so that such a model is never the best.
 
@@ -367,9 +368,9 @@ class _Judged:
     """
 
     labels: Labels
-    true_EC: NDArray[np.bool_]
+    true_EC: Bools
     probability_EC: Floats
-    given_EC: NDArray[np.bool_]
+    given_EC: Bools
     nats_E: Floats
 
     @classmethod
@@ -398,7 +399,7 @@ class _Judged:
         given_EC = as_indicators(calibration.decide(probability_EC, labels), labels)
         return cls(labels, as_indicators(split.targets, labels), probability_EC, given_EC, nats_E)
 
-    def chosen(self, kept_E: NDArray[np.bool_]) -> "_Judged":
+    def chosen(self, kept_E: Bools) -> "_Judged":
         return _Judged(
             self.labels,
             self.true_EC[kept_E],
@@ -432,7 +433,7 @@ class _Judged:
         )
 
 
-def _at_half(probability_EC: Floats, labels: Labels) -> NDArray[np.bool_]:
+def _at_half(probability_EC: Floats, labels: Labels) -> Bools:
     if labels.multiple:
         return np.asarray(probability_EC >= 0.5)
     return as_indicators(probability_EC.argmax(1), labels)
@@ -444,11 +445,11 @@ def _prefixed(prefix: str, statistic: Statistic) -> Statistic:
     }
 
 
-def _as_json(scores: Mapping[str, MetricEstimate]) -> dict[str, Any]:
+def _as_json(scores: Mapping[str, MetricEstimate]) -> JsonDict:
     return {name: score.to_json() for name, score in scores.items()}
 
 
-def _threshold_json(calibration: LabelCalibration, labels: Labels) -> dict[str, Any] | None:
+def _threshold_json(calibration: LabelCalibration, labels: Labels) -> JsonDict | None:
     value: Any = [threshold.value for threshold in calibration.thresholds]
     if not value:
         return None
@@ -480,9 +481,7 @@ def _confusion(judged: _Judged) -> list[list[int]] | dict[str, list[list[int]]]:
     }
 
 
-def _mistakes(
-    judged: _Judged, split: "LabelledSplit", numbers_E: NDArray[np.int64]
-) -> list[dict[str, Any]]:
+def _mistakes(judged: _Judged, split: "LabelledSplit", numbers_E: Ints) -> list[JsonDict]:
     """Examples with a wrong label, the most confident first: by the probability of the label given
     wrongly; with several labels per text by the probability of the most confident wrong decision.
     """
@@ -506,7 +505,7 @@ def _mistakes(
     ]
 
 
-def _names(chosen_C: NDArray[np.bool_], labels: Labels) -> str:
+def _names(chosen_C: Bools, labels: Labels) -> str:
     chosen = [labels.names[label] for label in np.flatnonzero(chosen_C)]
     return ", ".join(chosen) or "(none)"
 

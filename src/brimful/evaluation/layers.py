@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from brimful.base.types import JsonDict
 from brimful.data.batches import IGNORED, Batch
 from brimful.data.sequences import evaluation_batches
 from brimful.data.tokens import TokenSplit
@@ -34,9 +35,9 @@ class Layers:
     alignment: Alignment | None
     attention: AttentionFidelity | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """The record of scores.json: summary figures, and a row for each layer."""
-        record: dict[str, Any] = {"tokens": self.tokens}
+        record: JsonDict = {"tokens": self.tokens}
         if self.alignment is not None:
             rows = [asdict(segment) for segment in self.alignment.segments]
             for row in rows:
@@ -49,7 +50,7 @@ class Layers:
                 "dead": list(self.attention.dead),
                 "layers": [asdict(layer) for layer in self.attention.layers],
             }
-        finite: dict[str, Any] = _without_nonfinite(record)
+        finite: JsonDict = _without_nonfinite(record)
         return finite
 
 

@@ -9,17 +9,17 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from brimful.base.arrays import Floats, Ints
 from brimful.base.errors import RequestError
 from brimful.base.intervals import Interval, bounds_of
 from brimful.base.rundir import finite_record
+from brimful.base.types import JsonDict, Progress
 from brimful.data.batches import IGNORED, Batch, MicroBatch
 from brimful.data.masking import MaskedBatch
 from brimful.data.sequences import evaluation_batches
@@ -37,10 +37,6 @@ from brimful.training.method import Network, hidden_states_of
 from brimful.training.precision import autocast
 from brimful.training.shared_work import is_own, merged_numbers
 from brimful.training.world import ALONE, World
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with (what, done, total); total None when unknown."""
-
 
 MASKED = "masked"
 """`kind` of the record of a masked loss."""
@@ -101,8 +97,8 @@ class Likelihood:
     stride: int
     windows: int
     batch_sizes: tuple[int, ...]
-    window_nats_N: NDArray[np.float64] = dataclasses.field(repr=False, compare=False)
-    window_tokens_N: NDArray[np.int64] = dataclasses.field(repr=False, compare=False)
+    window_nats_N: Floats = dataclasses.field(repr=False, compare=False)
+    window_tokens_N: Ints = dataclasses.field(repr=False, compare=False)
     masked_share: float | None = None
     words: int | None = None
 
@@ -121,9 +117,9 @@ class Likelihood:
             return 0.0
         return self.tokens / self.seconds
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """The record of scores.json, made finite as in the journal (see `finite_record`)."""
-        record: dict[str, Any] = {
+        record: JsonDict = {
             "loss": self.loss,
             "perplexity": self.perplexity,
             "bits_per_byte": self.bits_per_byte,
@@ -230,7 +226,7 @@ class Scorer:
 
     def score_all(
         self, batches: Iterable[Batch], done_with: Callable[[Batch], int], num: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    ) -> tuple[Floats, Ints]:
         """Return nats and target tokens of the windows of all batches, each scored by one rank in
         eval mode.
 
@@ -240,7 +236,7 @@ class Scorer:
             num: all that there is to score, as progress is told.
         """
         how, nats, done = self._how, dict[int, Tensor](), 0
-        tokens: list[NDArray[np.int64]] = []
+        tokens: list[Ints] = []
         total = num if how.max_windows is None else None
         with eval_mode(self._model):
             for number, batch in enumerate(batches):
@@ -254,8 +250,8 @@ class Scorer:
 
     def summarised(
         self,
-        nats_N: NDArray[np.float64],
-        tokens_N: NDArray[np.int64],
+        nats_N: Floats,
+        tokens_N: Ints,
         num_bytes: float,
         documents: int,
         context: int,
@@ -371,8 +367,8 @@ def _check_request(
 
 
 def summarise(
-    nats_N: NDArray[np.float64],
-    tokens_N: NDArray[np.int64],
+    nats_N: Floats,
+    tokens_N: Ints,
     num_bytes: float,
     documents: int,
     seconds: float,

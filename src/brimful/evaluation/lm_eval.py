@@ -5,7 +5,7 @@ memory. An extra: `lm-eval` of brimful.
 import importlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 from types import ModuleType
 from typing import Any
@@ -14,6 +14,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
 from brimful.base.text import reason_of
+from brimful.base.types import Json, JsonDict
 from brimful.evaluation.task import LM_EVAL
 from brimful.evaluation.task_prompts import Subject
 
@@ -27,7 +28,7 @@ def evaluate_with_lm_eval(
     *,
     max_examples: int | None = None,
     seed: int = 0,
-) -> list[dict[str, Any]]:
+) -> list[JsonDict]:
     """Run the harness's tasks and give their results the shape of our own.
 
     Args:
@@ -111,8 +112,8 @@ def require_lm_eval(names: Sequence[str]) -> tuple[ModuleType, Any]:
     return harness, manager
 
 
-def _result(task: str, found: Mapping[str, Any], prompt: str, seconds: float) -> dict[str, Any]:
-    values: Mapping[str, Any] = found["results"][task]
+def _result(task: str, found: Json, prompt: str, seconds: float) -> JsonDict:
+    values: Json = found["results"][task]
     n, all_examples = (int(found["n-samples"][task][key]) for key in ("effective", "original"))
     shots = found.get("n-shot", {}).get(task, 0)
     if shots:
@@ -150,7 +151,7 @@ def _name(key: str) -> str:
     return key.removesuffix(",none")
 
 
-def _metric(key: str, values: Mapping[str, Any], n: int) -> dict[str, Any]:
+def _metric(key: str, values: Json, n: int) -> JsonDict:
     metric, _, kind = key.partition(",")
     value, error = values[key], values.get(f"{metric}_stderr,{kind}")
     interval = None

@@ -4,13 +4,13 @@ are the files of `metrics/`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from brimful.base.discover import did_you_mean, module_in, names_in
 from brimful.base.errors import RequestError
 from brimful.base.intervals import Interval, bounds_of
+from brimful.base.types import JsonDict
 from brimful.evaluation.stats import example_interval
 from brimful.generation.requests import Finish
 
@@ -62,7 +62,7 @@ class MetricSummary:
     interval_method: str
     n: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for evaluations/TASK.json."""
         return {
             "value": self.value,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Floats, Ints
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import add_checksum, read_json, write_text_atomically
 
@@ -27,8 +27,8 @@ class Nats:
         tokens_N: Targets of each.
     """
 
-    nats_N: NDArray[np.float64]
-    tokens_N: NDArray[np.int64]
+    nats_N: Floats
+    tokens_N: Ints
 
 
 def path_of(run_folder: Path, split: str) -> Path:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from brimful.base.arrays import Floats, Ints
 from brimful.base.intervals import CONFIDENCE, Interval, wilson_interval
-
-Floats = NDArray[np.float64]
 
 MAX_BLOCKS = 1000
 """Neighbouring windows share a document, so they are resampled together; this many blocks still
@@ -155,9 +154,7 @@ def example_interval(values: Sequence[float], *, is_share: bool) -> tuple[Interv
     return mean_interval(values, np.ones(len(values))), "bootstrap"
 
 
-def bootstrap_interval(
-    statistic: Callable[[NDArray[np.int64]], float], count: int
-) -> Interval | None:
+def bootstrap_interval(statistic: Callable[[Ints], float], count: int) -> Interval | None:
     """Percentile bootstrap of anything that can be computed from numbers of examples, such as a
     corpus score.
 
@@ -213,9 +210,7 @@ def _blocks(
     return np.add.reduceat(sums_N, starts_K), np.add.reduceat(weights_N, starts_K)
 
 
-def _choices(
-    kinds: int, resamples: int, seed: int = 0, count: int | None = None
-) -> Iterator[NDArray[np.int64]]:
+def _choices(kinds: int, resamples: int, seed: int = 0, count: int | None = None) -> Iterator[Ints]:
     """Draw numbers below `kinds` with replacement: pieces of [rows, count], R rows in all. The
     count is `kinds` unless given.
     """

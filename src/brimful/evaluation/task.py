@@ -17,6 +17,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.dotted import override, parse_yaml
 from brimful.base.errors import DataError, RequestError
 from brimful.base.problems import problem_lines
+from brimful.base.types import JsonDict
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.evaluation.metric import metric_names
 from brimful.recipe import EvaluationRecipe
@@ -327,12 +328,12 @@ def load_task(name: str, overrides: list[str] | tuple[str, ...] = ()) -> Task:
     return task
 
 
-def _values(name: str) -> dict[str, Any]:
+def _values(name: str) -> JsonDict:
     """The file's values, over those of the task it is the same as."""
     if name not in task_names():
         raise RequestError(f"{unknown_name('task', name, task_names())}; or lm-eval:TASK.")
     file = resources.files(TASKS_PACKAGE).joinpath(TASKS_FOLDER, f"{name}.yaml")
-    values: dict[str, Any] = parse_yaml(file.read_text(encoding="utf-8"))
+    values: JsonDict = parse_yaml(file.read_text(encoding="utf-8"))
     base = values.pop(SAME_AS, None)
     if base is None:
         return values

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from brimful.evaluation.likelihood import Progress
+from brimful.base.types import Progress
 from brimful.evaluation.task import TaskSampling
 from brimful.evaluation.task_prompts import Subject
 from brimful.generation.copied_weights import products_for

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from brimful.base.errors import DataError, RequestError
 from brimful.base.text import clause, reason_of
+from brimful.base.types import Json, JsonDict
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.data.formats import Example, Prompt, as_columns, text_of_prompt
 from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
@@ -35,7 +35,7 @@ class TaskExample:
     """
 
     id: str
-    row: Mapping[str, Any]
+    row: Json
     reference: str
     own_prompt: Prompt | None
     where: str
@@ -54,7 +54,7 @@ class TaskExamples:
     """
 
     scored: list[TaskExample]
-    shots: list[Mapping[str, Any]]
+    shots: list[Json]
     notes: list[str]
     source: str
 
@@ -108,7 +108,7 @@ def load_examples(
 def _rows_examples(task: Task, path: str | None) -> TaskExamples:
     rows, shot_rows, source = _rows(task, path)
     scored: dict[str, TaskExample] = {}
-    shots: list[Mapping[str, Any]] = []
+    shots: list[Json] = []
     for number, (values, where, _) in enumerate(rows, start=1):
         row = _columns(task, values, where, number)
         if holds(task.data.scored, row, where):
@@ -128,7 +128,7 @@ def _rows_examples(task: Task, path: str | None) -> TaskExamples:
     return TaskExamples([*scored.values()], shots, [], source)
 
 
-def _columns(task: Task, values: object, where: str, number: int) -> dict[str, Any]:
+def _columns(task: Task, values: object, where: str, number: int) -> JsonDict:
     """A row's columns, those under other names too, and its place."""
     columns = as_columns(values, where)
     renamed = {
@@ -137,9 +137,7 @@ def _columns(task: Task, values: object, where: str, number: int) -> dict[str, A
     return columns | renamed | {"row_number": number}
 
 
-def _example(
-    task: Task, row: Mapping[str, Any], where: str, own_prompt: Prompt | None
-) -> TaskExample:
+def _example(task: Task, row: Json, where: str, own_prompt: Prompt | None) -> TaskExample:
     id_, reference = render(task.id, row, where), render(task.reference, row, where)
     return TaskExample(id_, row, reference, own_prompt, where, render(task.kind or "", row, where))
 
@@ -272,15 +270,13 @@ def _own_examples(task: Task, own: Mapping[str, Sequence[Example]]) -> TaskExamp
     )
 
 
-def _own_row(number: int, example: Example) -> dict[str, Any]:
+def _own_row(number: int, example: Example) -> JsonDict:
     prompt = text_of_prompt(example)
     content = short_hash(f"{prompt}\0{example.completion}")
     return {"id": f"{number}-{content}", "prompt": prompt, "completion": example.completion}
 
 
-def _typical_shots(
-    task: Task, train: Iterable[Example], taken: set[str]
-) -> list[Mapping[str, Any]]:
+def _typical_shots(task: Task, train: Iterable[Example], taken: set[str]) -> list[Json]:
     """Training examples of about median length: they show the form and leave room for the
     question.
     """

@@ -4,13 +4,13 @@ context.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from brimful.base.types import Json
 from brimful.data.chat import Template
 from brimful.data.formats import Example, Message, Prompt
 from brimful.evaluation.asking import Way
@@ -215,7 +215,7 @@ class _PlainStyle:
     """Prompts for an untuned model: solved examples, then the question, as text to continue."""
 
     task: Task
-    shots: Sequence[Mapping[str, Any]]
+    shots: Sequence[Json]
 
     @property
     def name(self) -> str:
@@ -239,7 +239,7 @@ class _PlainStyle:
         begun = self._shared_beginning(shots)
         return "".join([*solved, question, begun]), begun
 
-    def _shared_beginning(self, shots: Sequence[Mapping[str, Any]]) -> str:
+    def _shared_beginning(self, shots: Sequence[Json]) -> str:
         """Whole words with which the answers of all solved examples begin, such as `def`; without
         the space after them, which belongs to the next token.
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from brimful.base.errors import DataError, RequestError
 from brimful.base.rundir import write_journal_atomically, write_json_atomically
+from brimful.base.types import Json, JsonDict, Progress
 from brimful.data.formats import Example
-from brimful.evaluation.likelihood import Progress
 from brimful.evaluation.metric import (
     MetricSummary,
     Scores,
@@ -53,8 +53,8 @@ class TaskResult:
     prompt: str
     metrics: dict[str, MetricSummary]
     errors: dict[str, int]
-    records: list[dict[str, Any]]
-    facts: dict[str, Any]
+    records: list[JsonDict]
+    facts: JsonDict
 
     @property
     def main(self) -> tuple[str, float]:
@@ -69,7 +69,7 @@ class TaskResult:
         is_share = self.metrics[name].unit == "share"
         return f"{name} {format(value, '.1%' if is_share else '.4g')}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """The summary for evaluations/TASK.json: metrics with intervals, settings and counts."""
         return {
             "task": self.task.name,
@@ -261,7 +261,7 @@ def _result(
         _Answered(prompt, _extracted(prompt, samples, prompts.rules.extraction))
         for prompt, samples in zip(prompts.asked, writing.answers, strict=True)
     ]
-    facts: dict[str, Any] = {"skipped": len(prompts.skipped), "data": examples.source}
+    facts: JsonDict = {"skipped": len(prompts.skipped), "data": examples.source}
     if task.verifier is not None:
         facts["verifier"] = task.verifier
     facts |= {
@@ -306,9 +306,9 @@ def _extracted(
 
 
 def _run_programs(
-    program: Callable[[str, Mapping[str, Any]], Program],
+    program: Callable[[str, Json], Program],
     answered: Sequence[_Answered],
-    facts: dict[str, Any],
+    facts: JsonDict,
     sandbox: Sandbox,
     progress: Progress | None,
 ) -> list[_Answered]:
@@ -341,7 +341,7 @@ def _run_programs(
 
 
 def _verdicts(
-    program: Callable[[str, Mapping[str, Any]], Program],
+    program: Callable[[str, Json], Program],
     answered: Sequence[_Answered],
     sandbox: Sandbox,
     progress: Progress | None,
@@ -374,9 +374,7 @@ def _verified(verify: Callable[[str, str], Verdict], answer: TaskAnswer) -> Task
     )
 
 
-def _scored(
-    task: Task, style: str, answered: Sequence[_Answered], facts: dict[str, Any]
-) -> TaskResult:
+def _scored(task: Task, style: str, answered: Sequence[_Answered], facts: JsonDict) -> TaskResult:
     metrics = [load_metric(name) for name in task.metrics]
     answers = [each.answers for each in answered]
     kinds = [each.prompt.example.kind for each in answered]
@@ -403,7 +401,7 @@ def _first_error(all_scores: Sequence[Scores], place: int, sample: int) -> str:
     return next((error for error in errors if error), "")
 
 
-def _record(each: _Answered, all_scores: Sequence[Scores], place: int) -> dict[str, Any]:
+def _record(each: _Answered, all_scores: Sequence[Scores], place: int) -> JsonDict:
     """One example: its first answer, its scores (means over its samples), and all answers where
     there are several.
     """
@@ -417,7 +415,7 @@ def _record(each: _Answered, all_scores: Sequence[Scores], place: int) -> dict[s
         _answer(answer, _first_error(all_scores, place, sample))
         for sample, answer in enumerate(each.answers)
     ]
-    record: dict[str, Any] = {
+    record: JsonDict = {
         "id": example.id,
         "prompt": each.prompt.text,
         "shots": each.prompt.shots,
@@ -431,8 +429,8 @@ def _record(each: _Answered, all_scores: Sequence[Scores], place: int) -> dict[s
     return record
 
 
-def _answer(answer: TaskAnswer, error: str) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def _answer(answer: TaskAnswer, error: str) -> JsonDict:
+    record: JsonDict = {
         "completion": answer.completion,
         "extracted": answer.extracted,
         "finish": answer.finish,

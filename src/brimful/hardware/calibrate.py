@@ -7,7 +7,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError, RunFolderError
+from brimful.base.types import Numbers
 from brimful.hardware.calibration import Calibration, current_versions
 from brimful.hardware.device import Device
 from brimful.hardware.fitting import TimedOperator, fit, sped_up
@@ -293,7 +294,7 @@ def calibrate(
     )
 
 
-def _half_way(rates: Rates, speed_ups: Mapping[str, float]) -> Rates:
+def _half_way(rates: Rates, speed_ups: Numbers) -> Rates:
     """Return the rates of a step on several threads: half way between one thread and the measured
     speed-ups.
 

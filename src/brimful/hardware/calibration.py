@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from brimful.base.env import cache_folder, hidden_instructions
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, remove_file, write_json_atomically
 from brimful.base.text import plural
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.base.version import version_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
@@ -53,17 +54,17 @@ class Calibration:
     device: str
     rates: Rates = field(hash=False)
     threads: int | None
-    extras: Mapping[str, float] = field(hash=False)
+    extras: Numbers = field(hash=False)
     versions: Mapping[str, str] = field(hash=False)
     made: float
     points: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON; `from_json` gives an equal Calibration."""
         return {**asdict(self), "rates": self.rates.to_json()}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
+    def from_json(cls, value: Json) -> Self:
         """The Calibration that `to_json` described.
 
         Raises:
@@ -113,10 +114,10 @@ class Described:
     """
 
     memory_kind: str = ""
-    memory_terms: Mapping[str, float] = field(hash=False, default_factory=dict)
-    time_terms: Mapping[str, float] = field(hash=False, default_factory=dict)
+    memory_terms: Numbers = field(hash=False, default_factory=dict)
+    time_terms: Numbers = field(hash=False, default_factory=dict)
     shown: Mapping[str, Sequence[float]] = field(hash=False, default_factory=dict)
-    settings: Mapping[str, Any] = field(hash=False, default_factory=dict)
+    settings: Json = field(hash=False, default_factory=dict)
 
 
 NOT_DESCRIBED = Described()
@@ -130,8 +131,8 @@ class RunNote(Described):
 
     key: str
     made: float
-    measured: Mapping[str, float] = field(hash=False)
-    predicted: Mapping[str, float] = field(hash=False)
+    measured: Numbers = field(hash=False)
+    predicted: Numbers = field(hash=False)
     versions: Mapping[str, str] = field(hash=False)
     basis: str = ""
 
@@ -236,11 +237,11 @@ def reset(device_name: str) -> bool:
 def note_run(
     device_name: str,
     *,
-    measured: Mapping[str, float],
-    predicted: Mapping[str, float],
+    measured: Numbers,
+    predicted: Numbers,
     key: str,
     versions: Mapping[str, str] | None = None,
-    applied: Mapping[str, float] | None = None,
+    applied: Numbers | None = None,
     basis: str = "",
     described: Described = NOT_DESCRIBED,
 ) -> None:

@@ -6,11 +6,11 @@ import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError
 from brimful.base.tables import shipped_table
+from brimful.base.types import JsonDict
 from brimful.base.units import GIB, MIB
 from brimful.hardware.device import DTYPES, Device, abilities_of
 from brimful.hardware.naming import Named, matching, short_name, split
@@ -149,7 +149,7 @@ def cache_bytes_of(name: str) -> int:
     return round(1e6 * float(_row_by_name().get(name.casefold().strip(), {}).get("l2_cache_mb", 0)))
 
 
-def _require(name: str) -> dict[str, Any]:
+def _require(name: str) -> JsonDict:
     row = _row_by_name().get(name.casefold().strip())
     if row is not None:
         return row
@@ -181,19 +181,19 @@ def _suggestion(name: str) -> str:
     return did_you_mean(short_name(name), map(short_name, names())) if hint == "." else hint
 
 
-def _family_of(meant: Sequence[str]) -> dict[str, Any] | None:
+def _family_of(meant: Sequence[str]) -> JsonDict | None:
     """Return the family that all of several devices belong to; None for one device or none."""
     found = (each for each in _catalog()["family"] if set(meant) <= set(each["members"]))
     return next(found, None) if len(meant) > 1 else None
 
 
 @functools.cache
-def _catalog() -> dict[str, Any]:
+def _catalog() -> JsonDict:
     return shipped_table("brimful.hardware", "catalog.toml")
 
 
 @functools.cache
-def _rows() -> tuple[dict[str, Any], ...]:
+def _rows() -> tuple[JsonDict, ...]:
     return tuple(_catalog()["accelerator"])
 
 
@@ -206,14 +206,14 @@ def _called() -> tuple[Named, ...]:
 
 
 @functools.cache
-def _row_by_name() -> dict[str, dict[str, Any]]:
+def _row_by_name() -> dict[str, JsonDict]:
     known = {
         name.casefold(): row for row in _rows() for name in (row["name"], *row.get("aliases", ()))
     }
     return known | {row["name"].casefold(): row for row in _rows_of_other_sizes()}
 
 
-def _rows_of_other_sizes() -> Iterator[dict[str, Any]]:
+def _rows_of_other_sizes() -> Iterator[JsonDict]:
     """Yield a row for every other size of memory that a device comes with, such as `Apple M3 Max
     48GB`. They have no line in lists.
     """
@@ -224,7 +224,7 @@ def _rows_of_other_sizes() -> Iterator[dict[str, Any]]:
                 yield {**row, "name": name, "memory_mib": size * GIB // MIB}
 
 
-def _of_another_size(name: str) -> dict[str, Any] | None:
+def _of_another_size(name: str) -> JsonDict | None:
     """Return the row that a person means by a device and a size of its memory; None where that is
     no such name.
 
@@ -247,7 +247,7 @@ def _of_another_size(name: str) -> dict[str, Any] | None:
     return _row_by_name()[f"{row['name']} {size}gb".casefold()]
 
 
-def _device(row: dict[str, Any]) -> Device:
+def _device(row: JsonDict) -> Device:
     capability = row.get("compute_capability")
     compute_capability = (capability[0], capability[1]) if capability else None
     architecture = row.get("architecture")
@@ -276,7 +276,7 @@ def _device(row: dict[str, Any]) -> Device:
     )
 
 
-def _memory(row: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+def _memory(row: JsonDict) -> tuple[int, tuple[str, ...]]:
     if "torch_memory_gib" in row:
         return round(row["torch_memory_gib"] * GIB), ()
     total_bytes = row["memory_mib"] * MIB

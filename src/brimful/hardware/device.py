@@ -8,10 +8,11 @@ from a name.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError
+from brimful.base.types import JsonDict, Numbers
 
 Kind = Literal["cuda", "mps", "cpu"]
 KINDS: tuple[Kind, ...] = ("cuda", "mps", "cpu")
@@ -127,7 +128,7 @@ class Device:
     memory_bytes: int
     free_memory_bytes: int | None
     bandwidth_bytes_per_s: float | None
-    dense_flop_per_s: Mapping[str, float] = dataclasses.field(hash=False)
+    dense_flop_per_s: Numbers = dataclasses.field(hash=False)
     compute_capability: tuple[int, int] | None
     abilities: Abilities
     threads: int | None
@@ -174,7 +175,7 @@ class Device:
         return self.dense_flop_per_s[dtype]
 
     @property
-    def emulated_flop_per_s(self) -> Mapping[str, float]:
+    def emulated_flop_per_s(self) -> Numbers:
         """`dense_flop_per_s`, and for a 16-bit type without units the fp32 rate, in which libraries
         then compute it.
         """
@@ -183,7 +184,7 @@ class Device:
             rates = {"bf16": rates["fp32"], "fp16": rates["fp32"], **rates}
         return rates
 
-    def with_rates(self, dense_flop_per_s: Mapping[str, float], source: str) -> Self:
+    def with_rates(self, dense_flop_per_s: Numbers, source: str) -> Self:
         """Return the device with these rates in place of the known ones, and their source."""
         return dataclasses.replace(
             self, dense_flop_per_s=dense_flop_per_s, source=f"{self.source}; {source}"
@@ -194,7 +195,7 @@ class Device:
         """Whether this is a device of this machine, not a catalog row."""
         return self.free_memory_bytes is not None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for JSON."""
         return {
             **dataclasses.asdict(self),

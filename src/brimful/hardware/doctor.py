@@ -6,7 +6,6 @@ import dataclasses
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Group, RenderableType
@@ -16,6 +15,7 @@ from rich.text import Text
 from brimful.base import env, libraries
 from brimful.base.errors import DeviceError
 from brimful.base.text import reason_of
+from brimful.base.types import JsonDict
 from brimful.base.units import GIB, format_bytes, format_count
 from brimful.base.version import version_of
 from brimful.base.warning_codes import coded
@@ -109,7 +109,7 @@ class Diagnosis:
     def warnings(self) -> tuple[str, ...]:
         return warnings_of(self)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON, consequences and warnings included."""
         return {
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},

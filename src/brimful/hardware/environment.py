@@ -5,8 +5,8 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
+from brimful.base.types import JsonDict
 from brimful.base.version import version_of
 from brimful.hardware.device import Device
 
@@ -22,7 +22,7 @@ PACKAGES = (
 )
 
 
-def describe_environment(device: Device) -> dict[str, Any]:
+def describe_environment(device: Device) -> JsonDict:
     """The content of environment.json; packages that are not installed are left out."""
     return {
         "brimful": version_of("brimful"),

@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.hardware.calibration import RunNote, read_file
 
 FORMAT = "brimful evidence"
@@ -40,14 +40,14 @@ class Evidence:
 
     device: str
     month: str
-    measured: Mapping[str, float] = field(hash=False)
-    predicted: Mapping[str, float] = field(hash=False)
+    measured: Numbers = field(hash=False)
+    predicted: Numbers = field(hash=False)
     shown: Mapping[str, tuple[float, float, float]] = field(hash=False)
-    memory_terms: Mapping[str, float] = field(hash=False)
-    time_terms: Mapping[str, float] = field(hash=False)
+    memory_terms: Numbers = field(hash=False)
+    time_terms: Numbers = field(hash=False)
     basis: str
     memory_kind: str
-    settings: Mapping[str, Any] = field(hash=False)
+    settings: Json = field(hash=False)
     versions: Mapping[str, str] = field(hash=False)
 
 
@@ -102,7 +102,7 @@ def read(path: Path) -> list[Evidence]:
         raise RequestError(f"{path} is damaged: {error!r}. {again}") from error
 
 
-def _row(device: str, run: RunNote) -> dict[str, Any]:
+def _row(device: str, run: RunNote) -> JsonDict:
     return {
         "device": device,
         "month": time.strftime("%Y-%m", time.gmtime(run.made)),
@@ -115,7 +115,7 @@ def _row(device: str, run: RunNote) -> dict[str, Any]:
     }
 
 
-def _evidence(row: Mapping[str, Any]) -> Evidence:
+def _evidence(row: Json) -> Evidence:
     numbers = {name: {each: float(value) for each, value in row[name].items()} for name in _NUMBERS}
     shown = {name: tuple(map(float, values)) for name, values in row["shown"].items()}
     if any(len(values) != 3 for values in shown.values()):

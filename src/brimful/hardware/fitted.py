@@ -7,10 +7,10 @@ benchmarks/time_truth.py CSV --fit` writes.
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from brimful.base.tables import shipped_table
+from brimful.base.types import Numbers
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, HOST_SLOWEST, MATRIX_CLASSES, Rates
@@ -45,7 +45,7 @@ class Efficiencies:
         source: Which runs.
     """
 
-    values: Mapping[str, float] = field(hash=False)
+    values: Numbers = field(hash=False)
     norm: float
     interval: tuple[float, float]
     unpacking_interval: tuple[float, float]
@@ -119,7 +119,7 @@ def capability_of(device: Device) -> str:
 
 
 def rates_with(
-    device: Device, values: Mapping[str, float], norm: float, *, power_w: float | None, cudnn: bool
+    device: Device, values: Numbers, norm: float, *, power_w: float | None, cudnn: bool
 ) -> Rates:
     """Return the rates of a GPU with bandwidth and 16-bit rate, for these shares.
 

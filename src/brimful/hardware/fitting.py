@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Floats, Ints
+from brimful.base.types import Numbers
 from brimful.hardware.rates import MATRIX_CLASSES, SIXTEEN_BIT, THIN, THIN_BELOW, Rates
 
-Array = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Name = tuple[str, str, str]
 """Kind of a rate ("flop", "bytes", "cached bytes"), class, dtype."""
 
@@ -101,11 +100,11 @@ def _fit(
     )
     log_measured_N = np.log([point.time_s for point in points])
 
-    def log_time(values_P: Array) -> Array:
+    def log_time(values_P: Floats) -> Floats:
         rates_P = np.exp(np.append(values_P, 0.0))
         arithmetic_s = flop_N / rates_P[arithmetic_N]
         bytes_s = moved_N / rates_P[bytes_N]
-        combined: Array = (arithmetic_s**norm + bytes_s**norm) ** (1 / norm) + rates_P[len(names)]
+        combined: Floats = (arithmetic_s**norm + bytes_s**norm) ** (1 / norm) + rates_P[len(names)]
         return np.log(combined)
 
     weights_N = np.array([THIN_WEIGHT if _is_thin(point) else 1.0 for point in points])
@@ -114,14 +113,14 @@ def _fit(
         [ARITHMETIC_PULL if kind == "flop" else PULL for kind, _, _ in names] + [PULL]
     )
 
-    def residuals(values_P: Array) -> Array:
+    def residuals(values_P: Floats) -> Floats:
         return np.concatenate(
             [weights_N * (log_time(values_P) - log_measured_N), pulls_P * (values_P - start_P)]
         )
 
     from scipy.optimize import least_squares  # noqa: PLC0415 - half a second that only fitting needs
 
-    values_P: Array = least_squares(residuals, start_P, method="lm").x
+    values_P: Floats = least_squares(residuals, start_P, method="lm").x
     rates_P = np.exp(values_P)
     by_name = dict(zip(names, rates_P.tolist(), strict=False))
     ratios_N = np.exp(log_measured_N - log_time(values_P))
@@ -163,9 +162,7 @@ def _keys(point: TimedOperator, cache_bytes: int) -> tuple[Name | None, Name]:
     return ("flop", name, point.dtype), ("bytes", point.class_name + suffix, "")
 
 
-def _with_classes(
-    per_name: Mapping[str, float], points: Sequence[TimedOperator]
-) -> dict[str, float]:
+def _with_classes(per_name: Numbers, points: Sequence[TimedOperator]) -> dict[str, float]:
     """Return the rates by operator, and for each class the median of its operators' rates."""
     members: dict[str, dict[str, float]] = {}
     for point in points:
@@ -179,7 +176,7 @@ def _with_classes(
 
 def _complete(
     bytes_per_s: dict[str, float],
-    cached_bytes_per_s: Mapping[str, float],
+    cached_bytes_per_s: Numbers,
     points: Sequence[TimedOperator],
 ) -> dict[str, float]:
     """Add a rate for every measured class: where large operands were not measured, the rate of
@@ -194,7 +191,7 @@ def _complete(
 
 def _parameters(
     points: Sequence[TimedOperator], cache_bytes: int
-) -> tuple[list[Name], IntArray, IntArray, Array]:
+) -> tuple[list[Name], Ints, Ints, Floats]:
     """Return the names of the rates, the index of each point's rates of arithmetic and of bytes,
     and first guesses of the logarithms of all parameters, the launch time last.
 

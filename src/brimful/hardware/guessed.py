@@ -4,15 +4,15 @@ The shares stand in assumptions.toml. No torch.
 """
 
 import functools
-from typing import Any
 
 from brimful.base.tables import shipped_table
+from brimful.base.types import JsonDict
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, HOST_SLOWEST, MATRIX_CLASSES, Rates
 
 
 @functools.cache
-def _assumptions() -> dict[str, Any]:
+def _assumptions() -> JsonDict:
     return shipped_table("brimful.hardware", "assumptions.toml")
 
 

@@ -8,15 +8,14 @@ number of threads is another, and where a run took another time than it says.
 import hashlib
 import math
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, remove_file, write_json_atomically
+from brimful.base.types import Json, Numbers
 from brimful.hardware.calibration import current_versions, is_same_minor, path_of
 
 SCHEMA = 3
@@ -47,7 +46,7 @@ class MatrixRates:
         bf16_pays: Products in bf16 are so much faster than in fp32 that casting to it pays.
     """
 
-    flop_per_s: Mapping[str, float] = field(hash=False)
+    flop_per_s: Numbers = field(hash=False)
     lost_share: float
     made: float
     torch: str
@@ -66,7 +65,7 @@ class KeptRates:
     """
 
     matrix: MatrixRates | None = None
-    steps: Mapping[str, Any] = field(hash=False, default_factory=dict)
+    steps: Json = field(hash=False, default_factory=dict)
     doubted: float = 0.0
 
     def is_fresh(self, made: float, lost_share: float, now: float) -> bool:
@@ -98,7 +97,7 @@ def read_kept(device_name: str) -> KeptRates:
 
 def keep_matrix_rates(
     device_name: str,
-    flop_per_s: Mapping[str, float],
+    flop_per_s: Numbers,
     lost_share: float,
     *,
     has_bf16_instructions: bool = False,
@@ -142,7 +141,7 @@ def raise_matrix_rate(device_name: str, dtype: str, flop_per_s: float) -> bool:
     return True
 
 
-def keep_step(device_name: str, key: str, timed: Mapping[str, Any]) -> None:
+def keep_step(device_name: str, key: str, timed: Json) -> None:
     """Keep the timed passes of a step."""
     kept = read_kept(device_name)
     steps = {name: step for name, step in kept.steps.items() if name != digest(key)}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from brimful.base.rundir import Journal, read_journal, write_journal_atomically
+from brimful.base.types import JsonDict
 from brimful.base.warning_codes import as_note
 from brimful.hardware.device import Device
 from brimful.hardware.monitored import FILE_NAME, thinned
@@ -132,12 +133,12 @@ class _Sampler:
         self._failures = dict.fromkeys(self._readers, 0)
         self._last_s: float | None = None
 
-    def look(self) -> list[dict[str, Any]]:
+    def look(self) -> list[JsonDict]:
         """Return the `sample` record of now, and one for each sensor that is dropped."""
         now_s = time.perf_counter()
         covers_s = 0.0 if self._last_s is None else _short(now_s - self._last_s)
         self._last_s = now_s
-        record: dict[str, Any] = {"kind": "sample", "time": time.time(), "covers_s": covers_s}
+        record: JsonDict = {"kind": "sample", "time": time.time(), "covers_s": covers_s}
         lost = []
         for name, reader in list(self._readers.items()):
             try:
@@ -173,7 +174,7 @@ class _SampleFile:
         self._journal = Journal(path)
         self._num_records = sum(1 for _ in read_journal(path))
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: JsonDict) -> None:
         self._journal.append(record)
         self._num_records += 1
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from brimful.base.rundir import finite, last_record, read_journal
+from brimful.base.types import Json, JsonDict, Numbers
 
 FILE_NAME = "monitor.jsonl"
 JOULES_PER_WH = 3600.0
@@ -33,8 +33,8 @@ class Sample:
 
     time: float
     covers_s: float
-    readings: Mapping[str, float]
-    throttled_s: Mapping[str, float] | None = None
+    readings: Numbers
+    throttled_s: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class MonitoredSession:
     and why, and sensors that failed later (`lost`).
     """
 
-    device: Mapping[str, Any] = field(default_factory=dict)
-    limits: Mapping[str, float] = field(default_factory=dict)
+    device: Json = field(default_factory=dict)
+    limits: Numbers = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     samples: tuple[Sample, ...] = ()
@@ -100,7 +100,7 @@ class Monitored:
         return self.samples[-1] if self.samples else None
 
     @property
-    def limits(self) -> Mapping[str, float]:
+    def limits(self) -> Numbers:
         """Limits of the last session."""
         return self.sessions[-1].limits if self.sessions else {}
 
@@ -197,7 +197,7 @@ def read_monitor(run_folder: Path) -> Monitored:
         records = list(read_journal(run_folder / FILE_NAME))
     except OSError:
         return Monitored()
-    sessions: list[list[dict[str, Any]]] = []
+    sessions: list[list[JsonDict]] = []
     for record in records:
         if record.get("kind") == "monitor" or not sessions:
             sessions.append([])
@@ -213,8 +213,8 @@ def monitored_until(run_folder: Path) -> int:
     return int(finite(record.get("time")) or 0)
 
 
-def _session(records: list[dict[str, Any]]) -> MonitoredSession:
-    by_kind: dict[object, list[dict[str, Any]]] = {}
+def _session(records: list[JsonDict]) -> MonitoredSession:
+    by_kind: dict[object, list[JsonDict]] = {}
     for record in records:
         by_kind.setdefault(record.get("kind"), []).append(record)
     start = next(iter(by_kind.get("monitor", [])), {})
@@ -233,7 +233,7 @@ def _session(records: list[dict[str, Any]]) -> MonitoredSession:
     )
 
 
-def sample_of(record: Mapping[str, Any]) -> Sample | None:
+def sample_of(record: Json) -> Sample | None:
     """Return a record of kind `sample`; None where its time or length is missing."""
     values = _numbers(record)
     if "time" not in values or values.get("covers_s", -1.0) < 0:
@@ -247,7 +247,7 @@ def sample_of(record: Mapping[str, Any]) -> Sample | None:
     )
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _mapping(value: object) -> JsonDict:
     return value if isinstance(value, dict) else {}
 
 
@@ -257,7 +257,7 @@ def _numbers(value: object) -> dict[str, float]:
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def thinned(records: list[dict[str, Any]], most_samples: int) -> tuple[list[dict[str, Any]], float]:
+def thinned(records: list[JsonDict], most_samples: int) -> tuple[list[JsonDict], float]:
     """Return the records with neighbouring samples merged, to about half of `most_samples`, and the
     most seconds that a merged one covers.
 
@@ -266,7 +266,7 @@ def thinned(records: list[dict[str, Any]], most_samples: int) -> tuple[list[dict
     energy do not change.
     """
     resolution_s = 4 * sum(_covered_s(record) for record in records) / most_samples
-    kept: list[dict[str, Any]] = []
+    kept: list[JsonDict] = []
     for record in records:
         both_are_samples = bool(kept) and record.get("kind") == "sample" == kept[-1].get("kind")
         if both_are_samples and _covered_s(kept[-1]) + _covered_s(record) <= resolution_s:
@@ -276,11 +276,11 @@ def thinned(records: list[dict[str, Any]], most_samples: int) -> tuple[list[dict
     return kept, resolution_s
 
 
-def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def merged(first: Json, second: Json) -> JsonDict:
     """Return one `sample` record in place of two consecutive ones."""
     before, after = _numbers(first), _numbers(second)
     seconds = (_covered_s(first), _covered_s(second))
-    record: dict[str, Any] = {
+    record: JsonDict = {
         "kind": "sample",
         "time": after.get("time", before.get("time")),
         "covers_s": sum(seconds),
@@ -313,5 +313,5 @@ def _together(name: str, values: list[float], seconds: tuple[float, float]) -> f
     return (values[0] * seconds[0] + values[1] * seconds[1]) / whole_s
 
 
-def _covered_s(record: Mapping[str, Any]) -> float:
+def _covered_s(record: Json) -> float:
     return max(0.0, _numbers(record).get("covers_s", 0.0))

@@ -11,7 +11,9 @@ from typing import Any
 
 import pynvml
 
-Query = Callable[[], dict[str, Any]]
+from brimful.base.types import JsonDict, Numbers
+
+Query = Callable[[], JsonDict]
 THROTTLE_REASONS: Mapping[int, str] = {
     pynvml.nvmlClocksEventReasonSwPowerCap: "power cap",
     pynvml.nvmlClocksEventReasonSwThermalSlowdown: "thermal (software)",
@@ -41,7 +43,7 @@ class NvmlDevice:
 
     queries: Mapping[str, Query]
     facts: Mapping[str, str]
-    limits: Mapping[str, float]
+    limits: Numbers
     absent: Mapping[str, str]
 
 
@@ -94,7 +96,7 @@ def _first_that_answers(ways: Sequence[Query]) -> Query | str:
 
 
 def _queries(handle: Any) -> dict[str, Sequence[Query]]:
-    def utilization() -> dict[str, Any]:
+    def utilization() -> JsonDict:
         rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
         return {
             "device_utilization": rates.gpu / 100,
@@ -104,7 +106,7 @@ def _queries(handle: Any) -> dict[str, Sequence[Query]]:
     def clock(name: str, kind: int) -> Query:
         return lambda: {name: pynvml.nvmlDeviceGetClockInfo(handle, kind)}
 
-    def temperature() -> dict[str, Any]:
+    def temperature() -> JsonDict:
         return {
             "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
         }

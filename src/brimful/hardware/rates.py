@@ -8,7 +8,9 @@ An operator takes `combined(flop / flop_per_s, bytes / bytes_per_s) + launch_s` 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
+
+from brimful.base.types import Json, JsonDict, Numbers
 
 CLASSES = (
     "matrix",
@@ -84,9 +86,9 @@ class Rates:
         source: Where they come from.
     """
 
-    flop_per_s: Mapping[str, Mapping[str, float]] = field(hash=False)
-    bytes_per_s: Mapping[str, float] = field(hash=False)
-    cached_bytes_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
+    flop_per_s: Mapping[str, Numbers] = field(hash=False)
+    bytes_per_s: Numbers = field(hash=False)
+    cached_bytes_per_s: Numbers = field(hash=False, default_factory=dict)
     cache_bytes: int = 0
     norm: float = 1.0
     launch_s: float = 0.0
@@ -142,7 +144,7 @@ class Rates:
                 return thin
         return self.flop_per_s[class_name][dtype]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON; `from_json` gives equal Rates."""
         values = {**asdict(self), "share": list(self.share)}
         if self.share_unpacking is None:  # which earlier versions do not know
@@ -150,7 +152,7 @@ class Rates:
         return values
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
+    def from_json(cls, value: Json) -> Self:
         """The Rates that `to_json` described.
 
         Raises:

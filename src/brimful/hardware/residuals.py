@@ -7,9 +7,9 @@ off.
 """
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from brimful.base.types import Numbers
 from brimful.hardware.calibration import (
     LAST_RUNS,
     RunNote,
@@ -115,6 +115,6 @@ def residual_of(run: RunNote) -> tuple[float, float] | None:
     return run.measured[PEAK] - run.predicted[PEAK], tensors
 
 
-def tensors_bytes(memory_terms: Mapping[str, float]) -> float:
+def tensors_bytes(memory_terms: Numbers) -> float:
     """Return the bytes of a step's tensors, of its memory by term."""
     return sum(size for name, size in memory_terms.items() if name not in BESIDE_TENSORS)

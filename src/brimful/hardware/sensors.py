@@ -7,7 +7,7 @@ returns readings, or raises an error.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +16,12 @@ from typing import Any
 import psutil
 import torch
 
+from brimful.base.types import JsonDict, Numbers
 from brimful.hardware import host, nvml
 from brimful.hardware.device import Device
 from brimful.hardware.process_memory import swapped_bytes, unmapped_bytes
 
-Reader = Callable[[float], dict[str, Any]]
+Reader = Callable[[float], JsonDict]
 POWER_FOLDER = Path("/sys/class/powercap")
 CPU_CHIPS = frozenset({"coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz"})
 """Drivers of temperature sensors on or beside a CPU, Linux's names."""
@@ -38,7 +39,7 @@ class Sensors:
     """
 
     readers: dict[str, Reader] = field(default_factory=dict)
-    device: dict[str, Any] = field(default_factory=dict)
+    device: JsonDict = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
 
@@ -109,11 +110,11 @@ def pci_address(properties: Any) -> str | None:
     return f"{domain}:{bus}:{properties.pci_device_id:02X}.0"
 
 
-def _without_seconds(query: Callable[[], dict[str, Any]]) -> Reader:
+def _without_seconds(query: Callable[[], JsonDict]) -> Reader:
     return lambda _: query()
 
 
-def _cuda_memory(index: int) -> dict[str, Any]:
+def _cuda_memory(index: int) -> JsonDict:
     statistics = torch.cuda.memory_stats_as_nested_dict(index)
     if not statistics:  # nothing was allocated yet
         return {}
@@ -123,12 +124,12 @@ def _cuda_memory(index: int) -> dict[str, Any]:
     }
 
 
-def _cuda_used(index: int) -> dict[str, Any]:
+def _cuda_used(index: int) -> JsonDict:
     free_bytes, total_bytes = torch.cuda.mem_get_info(index)
     return {"device_memory_bytes": total_bytes - free_bytes}
 
 
-def _mps_memory(_: float) -> dict[str, Any]:
+def _mps_memory(_: float) -> JsonDict:
     held_bytes = torch.mps.driver_allocated_memory()
     return {
         "torch_allocated_bytes": torch.mps.current_allocated_memory(),
@@ -153,7 +154,7 @@ def _add_cpu(sensors: Sensors) -> None:
                 sensors.absent[name] = "psutil finds no such sensor"
 
 
-def _cpu_clock(_: float) -> dict[str, Any]:
+def _cpu_clock(_: float) -> JsonDict:
     try:
         clock = psutil.cpu_freq()
     except (OSError, RuntimeError, AttributeError):  # also where psutil has no answer for a system
@@ -161,7 +162,7 @@ def _cpu_clock(_: float) -> dict[str, Any]:
     return {"cpu_clock_mhz": clock.current} if clock and clock.current else {}
 
 
-def _cpu_temperature(_: float) -> dict[str, Any]:
+def _cpu_temperature(_: float) -> JsonDict:
     read = getattr(psutil, "sensors_temperatures", None)  # Linux and FreeBSD have it
     chips = read() if read else {}
     degrees = [
@@ -177,11 +178,11 @@ def _cpu_temperature(_: float) -> dict[str, Any]:
 class Counter:
     """A counter of the driver, from the beginning of the session."""
 
-    def __init__(self, query: Callable[[], dict[str, Any]], name: str) -> None:
+    def __init__(self, query: Callable[[], JsonDict], name: str) -> None:
         self._query, self._name = query, name
         self._first: float | None = None
 
-    def __call__(self, _: float) -> dict[str, Any]:
+    def __call__(self, _: float) -> JsonDict:
         now = self._query()[self._name]
         # A driver that was loaded again counts from 0.
         if self._first is None or now < self._first:
@@ -215,7 +216,7 @@ class PackageEnergy:
         self._last: dict[Path, int] = {}
         self._energy_j = 0.0
 
-    def __call__(self, seconds: float) -> dict[str, Any]:
+    def __call__(self, seconds: float) -> JsonDict:
         spent_j = 0.0
         for folder in self._packages:
             now = int((folder / "energy_uj").read_text())
@@ -238,10 +239,10 @@ class Process:
         self._cpu_s: float | None = None
         self._disk: tuple[int, int] | None = None
 
-    def __call__(self, seconds: float) -> dict[str, Any]:
+    def __call__(self, seconds: float) -> JsonDict:
         cpu_s, before_s = time.process_time(), self._cpu_s
         self._cpu_s = cpu_s
-        readings: dict[str, Any] = {
+        readings: JsonDict = {
             "rss_bytes": self._process.memory_info().rss,
             "unmapped_bytes": unmapped_bytes(),
         }
@@ -251,7 +252,7 @@ class Process:
             readings["process_swap_bytes"] = swapped
         return readings | self._disk_rates(seconds)
 
-    def _disk_rates(self, seconds: float) -> dict[str, Any]:
+    def _disk_rates(self, seconds: float) -> JsonDict:
         if not hasattr(self._process, "io_counters"):  # macOS
             return {}
         try:
@@ -280,14 +281,14 @@ class Machine:
         )
         self._times: tuple[float, float] | None = None
 
-    def __call__(self, seconds: float) -> dict[str, Any]:
+    def __call__(self, seconds: float) -> JsonDict:
         del seconds  # the cores' own clock is used
         now, before = _busy_and_all(psutil.cpu_times()), self._times
         self._times = now
         limits = host.ControlGroupLimits()
         if self._is_bounded:
             limits = host.control_group_limits()
-        readings: dict[str, Any] = {"memory_available_bytes": host.memory_free_bytes(limits)}
+        readings: JsonDict = {"memory_available_bytes": host.memory_free_bytes(limits)}
         if before is not None and now[1] > before[1]:
             share = (now[0] - before[0]) / (now[1] - before[1])
             readings["machine_cpu_share"] = min(1.0, max(0.0, share))
@@ -298,12 +299,12 @@ def _busy_and_all(times: Any) -> tuple[float, float]:
     """Return the busy CPU seconds of all cores, and all CPU seconds. The time of guests is part of
     user time; waiting for disks is not busy.
     """
-    values: Mapping[str, float] = times._asdict()
+    values: Numbers = times._asdict()
     everything = sum(value for name, value in values.items() if name not in ("guest", "guest_nice"))
     return everything - values["idle"] - values.get("iowait", 0.0), everything
 
 
-def _swap() -> dict[str, Any]:
+def _swap() -> JsonDict:
     if os.name == "posix" and Path("/proc").is_dir() and not Path("/proc/vmstat").exists():
         return {}  # psutil would warn
     return {"swap_used_bytes": psutil.swap_memory().used}

@@ -1,20 +1,20 @@
 """Runs on documents of plain text, read from left to right."""
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from transformers import PreTrainedModel
 
 from brimful.base.env import cache_folder
 from brimful.base.text import plural
+from brimful.base.types import Json, JsonDict, Progress
 from brimful.base.units import format_bytes
 from brimful.data.masking import MaskedSequences
 from brimful.data.prepare import PreparedData, prepare
 from brimful.data.prepared_ahead import wait_for_prepared
 from brimful.data.sequences import TokenSequences
 from brimful.data.shard_sequences import ShardSequences
-from brimful.data.tokens import Progress, TokenSplit
+from brimful.data.tokens import TokenSplit
 from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.likelihood import Likelihood, score_split
@@ -72,7 +72,7 @@ class DocumentRunData(RunData[TokenSplit]):
         return -(-self.splits["validation"].num_tokens // self.recipe.sequence_length)
 
     @property
-    def objective(self) -> Mapping[str, Any]:
+    def objective(self) -> Json:
         recipe = self.recipe
         return {
             "method": recipe.method,
@@ -90,12 +90,12 @@ class DocumentRunData(RunData[TokenSplit]):
             stride=options.stride,
         )
 
-    def baselines(self, split: str) -> dict[str, Any]:
+    def baselines(self, split: str) -> JsonDict:
         """Return the scores of models that count tokens."""
         train, scored = self.splits["train"], self.splits[split]
         return {"baselines": ngram_baselines(train, scored, len(self.tokenizer)).to_json()}
 
-    def look_into_layers(self, run: TrainedRun) -> dict[str, Any]:
+    def look_into_layers(self, run: TrainedRun) -> JsonDict:
         """Return what kernel attention and feedback alignment do, if the run has them."""
         if not has_layers_to_look_at(self.recipe):
             return {}

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.text import plural
+from brimful.base.types import Json, Progress
 from brimful.data.chat import Template
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import (
@@ -19,7 +20,6 @@ from brimful.data.examples import (
 )
 from brimful.data.formats import Example
 from brimful.data.tokenizer import tokenizer_fingerprint
-from brimful.data.tokens import Progress
 from brimful.evaluation.asking import Ask, Way, ways_to_ask
 from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
@@ -130,7 +130,7 @@ class ExampleRunData(RunData[ExampleSplit]):
         )
 
     @property
-    def objective(self) -> Mapping[str, Any]:
+    def objective(self) -> Json:
         recipe = self.recipe
         return {
             "method": recipe.method,

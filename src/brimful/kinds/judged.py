@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from brimful.base.arrays import Floats32, Ints
 from brimful.base.warning_codes import all_coded
 from brimful.data.batches import MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences, pairs_of
@@ -70,7 +70,7 @@ class JudgedSequences(ExampleSequences):
         mismatched: ExampleSplit | None,
         recipe: Recipe,
         layout: Layout,
-        reference: Mapping[str, NDArray[np.float32]],
+        reference: Mapping[str, Floats32],
     ) -> None:
         super().__init__(split, recipe.sequence_length, layout, recipe.seed)
         self._mismatched = mismatched
@@ -95,11 +95,11 @@ class JudgedSequences(ExampleSequences):
         )
         return replace(made, measured=others)
 
-    def _kept(self, split: str, numbers: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+    def _kept(self, split: str, numbers: Ints) -> dict[str, Floats32]:
         return {REFERENCE: self._reference[split][numbers]} if self._is_kept else {}
 
 
-def signs_of(split: ExampleSplit) -> NDArray[np.float32]:
+def signs_of(split: ExampleSplit) -> Floats32:
     """Return 1 for each desired answer of a split and -1 for each other one (A,)."""
     return np.array([1.0 if each.desired else -1.0 for each in split.examples], np.float32)
 
@@ -114,7 +114,7 @@ def mismatched(split: ExampleSplit, sequence_length: int) -> ExampleSplit:
     starts, ends = split.offsets_E[:-1], split.offsets_E[1:]
     learned = np.flatnonzero(split.is_target_N)
     answers = learned[np.searchsorted(learned, starts)]
-    places, examples = list[NDArray[np.int64]](), list[Example]()
+    places, examples = list[Ints](), list[Example]()
     for number, example in enumerate(split.examples):
         other = (number - turn) % count
         parts = np.arange(starts[number], answers[number]), np.arange(answers[other], ends[other])

@@ -4,10 +4,10 @@ validation and scored beside a bag of words.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
+from brimful.base.types import Json, JsonDict, Numbers, Progress
 from brimful.base.warning_codes import as_note
 from brimful.classification.calibration import choose_calibration
 from brimful.classification.classifier import load_classifier, load_forward
@@ -40,7 +41,6 @@ from brimful.data.length_window import LengthWindow
 from brimful.data.packed_passes import PackedPasses
 from brimful.data.preparation import preparation_identity
 from brimful.data.tokenizer import tokenizer_fingerprint
-from brimful.data.tokens import Progress
 from brimful.evaluation.label_scores import metric_name, objective, quick_metrics, score_labels
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.generation.load import trained_folder
@@ -175,7 +175,7 @@ class LabelledRunData(RunData[EncodedLabels]):
         return rows.model_copy(update={"labels": self.recipe.label_rules.model_copy(update=names)})
 
     @property
-    def weights(self) -> Mapping[str, float]:
+    def weights(self) -> Numbers:
         weights_C = [] if self.weights_C is None else self.weights_C.tolist()
         return dict(zip(self.labels.names, weights_C, strict=False))
 
@@ -205,7 +205,7 @@ class LabelledRunData(RunData[EncodedLabels]):
         return round(self.recipe.effective_batch * train.num_tokens / len(train))
 
     @property
-    def objective(self) -> Mapping[str, Any]:
+    def objective(self) -> Json:
         # Keys that older versions did not have stand in no checkpoint of theirs.
         newer = {"length_window": 1, "rebalance": None}
         rules = {
@@ -279,7 +279,7 @@ class LabelledRunData(RunData[EncodedLabels]):
 
     def validate(
         self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """Return metrics at even odds on validation texts that do not also stand in training;
         `objective` is the value that the best model has least of.
         """
@@ -369,7 +369,7 @@ class LabelledRunData(RunData[EncodedLabels]):
         names: Sequence[str],
         stride: int | None,
         progress: Progress,
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """Score the labels of whole splits, beside those of a bag of words.
 
         Raises:
@@ -382,7 +382,7 @@ class LabelledRunData(RunData[EncodedLabels]):
         calibration = classifier.record.calibration
         train, validation = self.splits["train"].split, self.splits["validation"].split
         floor = bag_of_words(train, validation, self.labels, calibration.policy)
-        records: dict[str, Any] = {}
+        records: JsonDict = {}
         for name in names:
             encoded = self.splits[name]
             started_s = time.perf_counter()

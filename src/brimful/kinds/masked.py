@@ -1,9 +1,7 @@
 """Runs on documents of which some tokens are hidden: encoders, which read both sides."""
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -11,6 +9,7 @@ from transformers import PreTrainedModel
 
 from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
+from brimful.base.types import Json, JsonDict
 from brimful.data.batches import MicroBatch
 from brimful.data.masking import MaskedSequences, MaskingRules
 from brimful.evaluation.likelihood import Likelihood
@@ -53,7 +52,7 @@ class MaskedRunData(DocumentRunData):
         return -(-self.splits["validation"].num_tokens // (self.recipe.sequence_length - 1))
 
     @property
-    def objective(self) -> Mapping[str, Any]:
+    def objective(self) -> Json:
         return {**super().objective, "masked_share": self.rules.share}
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
@@ -65,7 +64,7 @@ class MaskedRunData(DocumentRunData):
         length = self.recipe.sequence_length
         return score_masked(model, self.splits[split], self.rules, options.scoring, context=length)
 
-    def baselines(self, split: str) -> dict[str, Any]:
+    def baselines(self, split: str) -> JsonDict:
         """Return nothing: counting models read from left to right only."""
         return {}
 

@@ -12,25 +12,25 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from brimful.base.arrays import Floats32, Ints
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.intervals import Interval, bounds_of
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import plural
+from brimful.base.types import Json, JsonDict, Numbers, Progress
 from brimful.base.units import format_duration
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.batches import MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences
 from brimful.data.examples import ExampleSplit, PreparedExamples
 from brimful.data.formats import Example
-from brimful.data.tokens import Progress
 from brimful.evaluation.likelihood import Likelihood, summarise
 from brimful.evaluation.stats import mean_interval
 from brimful.evaluation.task import load_task, task_names
@@ -97,7 +97,7 @@ class PairSequences(ExampleSequences):
         split: ExampleSplit,
         recipe: Recipe,
         layout: Layout,
-        reference: Mapping[str, NDArray[np.float32]],
+        reference: Mapping[str, Floats32],
     ) -> None:
         super().__init__(split, recipe.sequence_length, layout, recipe.seed, ANSWERS)
         self._rules, self._step = rules_of(recipe).resolved, recipe.effective_batch
@@ -119,7 +119,7 @@ class PairSequences(ExampleSequences):
         return PairBatch(batch.pairs, batch.sequence_length, batch.layout, ANSWERS, kept)
 
 
-def tokens_of(split: ExampleSplit) -> NDArray[np.int64]:
+def tokens_of(split: ExampleSplit) -> Ints:
     """Return the number of tokens of each answer (A,), without the prompt: those whose
     log-probabilities the loss sums.
     """
@@ -195,7 +195,7 @@ class PairRunData(ExampleRunData):
         return self.splits
 
     @cached_property
-    def _reference(self) -> dict[str, NDArray[np.float32]]:
+    def _reference(self) -> dict[str, Floats32]:
         """Log-probability of each answer (A,) by the model from before training, by split."""
         return {}
 
@@ -205,7 +205,7 @@ class PairRunData(ExampleRunData):
         folder: Path,
         identity: Mapping[str, str],
         options: ScoringOptions,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonDict]:
         """Keep the log-probabilities of held-out answers, by which it is seen whether they become
         less likely, and of those to train on if the recipe's reference is kept. What was computed
         before a stop is read back.
@@ -221,7 +221,7 @@ class PairRunData(ExampleRunData):
                 " other model."
             )
         path, started_s = folder / REFERENCE_FILE, time.monotonic()
-        before: dict[str, Any] = world.first(lambda: _kept(path, dict(identity)))
+        before: JsonDict = world.first(lambda: _kept(path, dict(identity)))
         kept: dict[str, list[float]] = before["log_probs"]
 
         def write() -> float:
@@ -260,7 +260,7 @@ class PairRunData(ExampleRunData):
             self._reference[name] = np.asarray(log_probs, dtype=np.float32)
 
     @property
-    def objective(self) -> Mapping[str, Any]:
+    def objective(self) -> Json:
         return {**super().objective, **options_of_preference(self.recipe)}
 
     @property
@@ -285,7 +285,7 @@ class PairRunData(ExampleRunData):
 
     def validate(
         self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """Return the record of an evaluation; `objective` where the best model is not chosen by the
         loss, and `messages` where likelihood displacement is seen for the first time.
         """
@@ -310,7 +310,7 @@ class PairRunData(ExampleRunData):
         names: Sequence[str],
         stride: int | None,
         progress: Progress,
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         if reference_of(self.recipe) != "none" or (run.folder / REFERENCE_FILE).exists():
             self._take(_kept(run.folder / REFERENCE_FILE)["log_probs"])
         return super().score_finished(run, folder, names, stride, progress)
@@ -345,7 +345,7 @@ class PairLikelihood(Likelihood):
         accuracy_interval: 95 % bootstrap interval over the pairs.
     """
 
-    named: Mapping[str, float]
+    named: Numbers
     accuracy_interval: Interval | None
 
     @classmethod
@@ -371,7 +371,7 @@ class PairLikelihood(Likelihood):
 
     @classmethod
     def of_samples(
-        cls, losses_P: Tensor, right_P: Tensor, named: Mapping[str, float], answers: Likelihood
+        cls, losses_P: Tensor, right_P: Tensor, named: Numbers, answers: Likelihood
     ) -> "PairLikelihood":
         """Return it from the losses of samples, whether each is told right, and how their answers
         were scored.
@@ -392,7 +392,7 @@ class PairLikelihood(Likelihood):
         interval = mean_interval(right_P.double().numpy(), one_N)
         return cls(**values, named=named, accuracy_interval=interval)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         record = super().to_json()
         kept = {name: record[name] for name in ("loss", "loss_interval", "seconds", "batch_sizes")}
         return {
@@ -428,7 +428,7 @@ def _found_wrong(tasks: Sequence[str], answers: Iterable[Example]) -> Iterator[s
             )
 
 
-def _displacement(record: Mapping[str, Any], rules: PreferenceRecipe) -> str:
+def _displacement(record: Json, rules: PreferenceRecipe) -> str:
     """A warning if answers of most pairs have become less likely, the chosen ones among them, while
     the margin grew; empty: they have not.
     """
@@ -456,7 +456,7 @@ def _displacement(record: Mapping[str, Any], rules: PreferenceRecipe) -> str:
     )
 
 
-def _kept(path: Path, identity: Mapping[str, str] | None = None) -> dict[str, Any]:
+def _kept(path: Path, identity: Mapping[str, str] | None = None) -> JsonDict:
     """Return what was kept of the reference: log-probabilities by split, and the seconds that they
     took. It is empty where it is of other data or of another model, or damaged; without `identity`
     it has to be there.

@@ -23,11 +23,11 @@ from brimful.base.console import console_printer
 from brimful.base.discover import module_in
 from brimful.base.errors import BrimfulError, Interrupted, PlanError
 from brimful.base.text import shortened_at_a_word
+from brimful.base.types import Json, JsonDict, Numbers, Progress
 from brimful.base.warning_codes import as_note
 from brimful.data.batches import MicroBatch
 from brimful.data.chat import Template
 from brimful.data.formats import Example
-from brimful.data.tokens import Progress
 from brimful.data.unknown_ids import refuse_unknown_ids
 from brimful.evaluation.asking import Ask
 from brimful.evaluation.likelihood import Likelihood, Scoring
@@ -198,7 +198,7 @@ class RunData(ABC, Generic[Split]):
         splits: Mapping[str, Split],
         *,
         fingerprints: Mapping[str, str],
-        report: Mapping[str, Any],
+        report: Json,
         source: str = "",
     ) -> None:
         self.recipe = recipe
@@ -279,7 +279,7 @@ class RunData(ABC, Generic[Split]):
         return ids_of_tokens(self.tokenizer, self.recipe.data.added_tokens)
 
     @property
-    def weights(self) -> Mapping[str, float]:
+    def weights(self) -> Numbers:
         """How much an example counts by its label; empty: all alike."""
         return {}
 
@@ -323,11 +323,11 @@ class RunData(ABC, Generic[Split]):
 
     @property
     @abstractmethod
-    def objective(self) -> Mapping[str, Any]:
+    def objective(self) -> Json:
         """Settings that define what is learned; a resumed run must share them."""
 
     @property
-    def tuned_parts(self) -> Mapping[str, Any]:
+    def tuned_parts(self) -> Json:
         """Settings of a published model that define what is learned."""
         recipe = self.recipe
         # Which adapters a run goes on with is part of its identity by their weights, not by a path.
@@ -366,7 +366,7 @@ class RunData(ABC, Generic[Split]):
         folder: Path,
         identity: Mapping[str, str],
         options: ScoringOptions,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonDict]:
         """Compute, once in a run, what its steps need to know of the model as it is before the
         first one, and return the journal's records of that; by default nothing.
 
@@ -381,7 +381,7 @@ class RunData(ABC, Generic[Split]):
         """
         return []
 
-    def draw(self, first_sample: int, is_stopped: Callable[[], bool]) -> Mapping[str, Any] | None:
+    def draw(self, first_sample: int, is_stopped: Callable[[], bool]) -> Json | None:
         """Draw what the next batches are made of, of a kind that learns from what its own model
         writes; what is there already is not drawn again.
 
@@ -412,7 +412,7 @@ class RunData(ABC, Generic[Split]):
 
     def validate(
         self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """Return the record of an evaluation during training, on at most `most_scored` sequences
         of the validation split.
 
@@ -429,7 +429,7 @@ class RunData(ABC, Generic[Split]):
         *,
         rows: int,
         share: float = 1.0,
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """Return the record of a likelihood on a share of the sequences that `validate` scores,
         spread evenly.
 
@@ -455,7 +455,7 @@ class RunData(ABC, Generic[Split]):
             base[START] = folder_fingerprint(Path(self.recipe.adapter.start))
         return {**self.fingerprints, "objective": digest, **base}
 
-    def baselines(self, split: str) -> dict[str, Any]:
+    def baselines(self, split: str) -> JsonDict:
         """Return simple models' scores on a split, for the record of a score; empty: none."""
         return {}
 
@@ -489,7 +489,7 @@ class RunData(ABC, Generic[Split]):
         names: Sequence[str],
         stride: int | None,
         progress: Progress,
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """Score whole splits of a finished run.
 
         Args:
@@ -523,7 +523,7 @@ class RunData(ABC, Generic[Split]):
             records[key] = likelihood.to_json() | self.baselines(name)
         return records
 
-    def look_into_layers(self, run: TrainedRun) -> dict[str, Any]:
+    def look_into_layers(self, run: TrainedRun) -> JsonDict:
         """Return a record for scores.json of what goes on inside special layers; empty: none."""
         return {}
 

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import fsync_folder, parse_json
+from brimful.base.types import JsonDict
 from brimful.base.units import MIB
 
 CHUNK_BYTES = MIB
@@ -47,7 +48,7 @@ class Entry:
     num_bytes: int
     sha256: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         return {"bytes": self.num_bytes, "sha256": self.sha256}
 
     @classmethod

@@ -4,11 +4,11 @@ back. A damaged run never replaces a good copy.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import SCHEMA_VERSION, Lease, read_json, write_json_atomically
+from brimful.base.types import JsonDict
 from brimful.base.units import format_bytes
 from brimful.base.warning_codes import as_note
 from brimful.mirror.files import Entry, IntegrityError, as_clause
@@ -181,7 +181,7 @@ class FinishedRun:
         names = all_files(self._run_folder).keys()
         return names == self._noted()[0].keys() == self.unchanged()
 
-    def _noted(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _noted(self) -> tuple[JsonDict, JsonDict]:
         """Return the noted files here and in the mirror; none if the note is about another mirror,
         or about an earlier state of it.
         """

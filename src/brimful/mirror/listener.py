@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from brimful.base.console import Say
+from brimful.base.types import JsonDict
 from brimful.base.units import format_duration
 from brimful.mirror.copier import Copier, Patience, TakenOverError
 from brimful.mirror.files import Files, as_clause
@@ -83,7 +83,7 @@ class Mirror:
         self._thread = threading.Thread(target=self._run, daemon=True, name="mirror")
         self._thread.start()
 
-    def __call__(self, record: dict[str, Any]) -> None:
+    def __call__(self, record: JsonDict) -> None:
         """Take a record of the run; a checkpoint that it reports is copied soon."""
         with suppress(Exception):
             if record.get("kind") == "checkpoint":

@@ -18,6 +18,7 @@ from typing import Any
 
 from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import read_json
+from brimful.base.types import Json, JsonDict
 from brimful.mirror.files import Entry, Files, IntegrityError
 from brimful.mirror.place import FINISHED
 from brimful.mirror.sources import (
@@ -58,7 +59,7 @@ class RecoveryPoint:
         """SHA-256 of the checkpoint's manifest, which tells two checkpoints of one step apart."""
         return self.files[MANIFEST].sha256
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         return _signed(self.files, run_id=self.run_id, step=self.step, best_step=self.best_step)
 
     @classmethod
@@ -68,14 +69,14 @@ class RecoveryPoint:
         return cls(values["step"], values["best_step"], values["run_id"], entries)
 
 
-def _signed(files: Mapping[str, Entry], **values: Any) -> dict[str, Any]:
+def _signed(files: Mapping[str, Entry], **values: Any) -> JsonDict:
     """Return a list of files as JSON, with a hash of the list itself."""
     entries = {name: entry.to_json() for name, entry in files.items()}
     signed = {"format_version": FORMAT_VERSION, **values, "files": entries}
     return {**signed, "sha256": _digest_of(signed)}
 
 
-def _digest_of(values: Mapping[str, Any]) -> str:
+def _digest_of(values: Json) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
@@ -114,7 +115,7 @@ class Owner:
     process: str
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Owner":
+    def from_json(cls, values: Json) -> "Owner":
         """Read the values leniently."""
         writer = values.get("writer") or {}
         process = f"process {writer.get('pid')} on {writer.get('host')}"

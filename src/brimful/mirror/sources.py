@@ -5,15 +5,15 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import Lease, read_json
+from brimful.base.types import Json
 from brimful.mirror.place import FINISHED
 from brimful.mirror.status import STATUS
 from brimful.training.checkpoint import CheckpointStore
@@ -79,7 +79,7 @@ class Pinned:
 
     step: int
     folder: Path
-    state: Mapping[str, Any]
+    state: Json
     version: str
 
     @property

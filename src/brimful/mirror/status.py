@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION, read_json, write_json_atomically
+from brimful.base.types import JsonDict
 from brimful.base.units import format_duration
 
 STATUS = "mirror.json"
@@ -47,7 +48,7 @@ class MirrorStatus:
     bytes_per_s: float | None = None
     finished: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}
 
     def describe(self, now: float | None = None) -> str:

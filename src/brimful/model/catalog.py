@@ -22,6 +22,7 @@ from brimful.base.rundir import write_text_atomically
 from brimful.base.strict_json import load_json
 from brimful.base.tables import shipped_table
 from brimful.base.text import clause, reason_of
+from brimful.base.types import Json, JsonDict
 from brimful.model.at_hand import cached_models
 from brimful.model.description import OWN_TYPES, PACKABLE, PACKABLE_ENCODERS
 
@@ -84,7 +85,7 @@ class ModelRow:
     """
 
     name: str
-    config: Mapping[str, Any]
+    config: Json
     parameters: int
     published_dtype: str
     source: str
@@ -240,7 +241,7 @@ def keep_config(model: str, name: str) -> Path:
     return kept
 
 
-def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def checked_values(values: Json, where: str) -> tuple[JsonDict, tuple[str, ...]]:
     """Return the part of an untrusted config that transformers knows for its model type, without
     the code, kernels and quantisation that it may name.
 
@@ -263,7 +264,7 @@ def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any
     return filled, tuple(sorted(values.keys() - used))
 
 
-def _network_values(config: "PretrainedConfig") -> dict[str, Any]:
+def _network_values(config: "PretrainedConfig") -> JsonDict:
     """Return the values that belong to a config's own class, not to all classes; the same for the
     configs within it.
     """
@@ -348,20 +349,20 @@ _KERNEL_OF_PACKAGE = re.compile(r'_from_hub_with_fallback\("\w+", "(\w+)"\)')
 
 
 @functools.cache
-def _tables() -> dict[str, list[dict[str, Any]]]:
+def _tables() -> dict[str, list[JsonDict]]:
     return shipped_table("brimful.model", "catalog.toml")
 
 
-def _rows() -> list[dict[str, Any]]:
+def _rows() -> list[JsonDict]:
     return _tables()["model"]
 
 
 @functools.cache
-def _row_by_name() -> dict[str, dict[str, Any]]:
+def _row_by_name() -> dict[str, JsonDict]:
     return {name.casefold(): row for row in _rows() for name in _names_of(row)}
 
 
-def _names_of(row: dict[str, Any]) -> list[str]:
+def _names_of(row: JsonDict) -> list[str]:
     return [row["name"], *row.get("other_names", ())]
 
 
@@ -370,7 +371,7 @@ def _all_names() -> list[str]:
     return [*(name for row in _rows() for name in _names_of(row)), *short]
 
 
-def _model(row: dict[str, Any], name: str = "") -> ModelRow:
+def _model(row: JsonDict, name: str = "") -> ModelRow:
     """Return a row under its first name, or under the other name that is given."""
     own = name or row["name"]
     return ModelRow(
@@ -429,7 +430,7 @@ def _code_source(file: Path) -> str | None:
     return str(file.parent) if file.name == "config.json" else None
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> JsonDict:
     try:
         values = load_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8 or not JSON
@@ -443,7 +444,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _config_of_values(
-    values: Mapping[str, Any], where: str, code_source: str | None, trust_custom_code: bool
+    values: Json, where: str, code_source: str | None, trust_custom_code: bool
 ) -> "PretrainedConfig":
     # Importing transformers takes seconds, which catalog queries do not need.
     from transformers import CONFIG_MAPPING  # noqa: PLC0415
@@ -515,7 +516,7 @@ def _custom_config(code_source: str | None) -> "PretrainedConfig":
 
 
 def _refuse_unknown_type(
-    values: Mapping[str, Any],
+    values: Json,
     where: str,
     model_type: str,
     code_source: str | None,
@@ -546,7 +547,7 @@ def _refuse_unknown_type(
         )
 
 
-def _custom_files(values: Mapping[str, Any]) -> str:
+def _custom_files(values: Json) -> str:
     targets = values["auto_map"].values() if isinstance(values["auto_map"], Mapping) else ()
     modules = {
         target.split("--")[-1].split(".")[0] for target in targets if isinstance(target, str)
@@ -555,7 +556,7 @@ def _custom_files(values: Mapping[str, Any]) -> str:
 
 
 def _require_language_model(
-    config: "PretrainedConfig", values: Mapping[str, Any], where: str, known: bool
+    config: "PretrainedConfig", values: Json, where: str, known: bool
 ) -> None:
     """Raise PlanError unless the config has a vocabulary, no separate encoder, and a class that
     predicts tokens.
@@ -579,7 +580,7 @@ def _require_language_model(
     )
 
 
-def _listed(values: Mapping[str, Any]) -> str:
+def _listed(values: Json) -> str:
     shown = sorted(values)[:8]
     if len(values) > 8:
         shown.append("...")

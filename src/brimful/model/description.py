@@ -4,9 +4,9 @@ torch.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from brimful.base.strict_json import load_json
+from brimful.base.types import JsonDict
 from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
@@ -161,7 +161,7 @@ def _block_matrices(model: ModelRecipe) -> int:
     return 2 * width * width + 2 * width * kv_width + 3 * width * inner
 
 
-def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[str, Any]:
+def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> JsonDict:
     """Return the values of the described model's transformers config, including `model_type`."""
     if model.architecture == "gpt2":
         return {
@@ -197,7 +197,7 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
     }
 
 
-def _okadfa_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[str, Any]:
+def _okadfa_values(model: ModelRecipe, vocabulary: int, context: int) -> JsonDict:
     """Return the values of an OKADFA config; kernel attention has no maximum length."""
     return {
         "model_type": "okadfa",
@@ -217,7 +217,7 @@ def _okadfa_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[st
     }
 
 
-def _encoder_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[str, Any]:
+def _encoder_values(model: ModelRecipe, vocabulary: int, context: int) -> JsonDict:
     """ModernBERT (Warner et al. 2024) without its local attention, which pays from some thousand
     positions on.
 

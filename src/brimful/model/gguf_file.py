@@ -15,6 +15,7 @@ from typing import Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import PlanError
+from brimful.base.types import Json, JsonDict
 from brimful.base.units import format_bytes
 
 SUFFIX = ".gguf"
@@ -93,7 +94,7 @@ class GgufFile:
     """
 
     path: Path
-    metadata: Mapping[str, Any]
+    metadata: Json
     types: Mapping[str, int]
     parameters: int
     tensor_bytes: int
@@ -239,7 +240,7 @@ def _refuse_unknown(file: GgufFile) -> None:
         )
 
 
-def config_values(file: GgufFile) -> dict[str, Any]:
+def config_values(file: GgufFile) -> JsonDict:
     """Return the values of the transformers config that the file describes.
 
     Raises:

@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from brimful.base.errors import RequestError
+from brimful.base.types import Json
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -116,7 +116,7 @@ def _kinds(
             yield TokenType.NORMAL
 
 
-def _begins_with_space(values: Mapping[str, Any]) -> bool:
+def _begins_with_space(values: Json) -> bool:
     """Return whether a tokenizer of SentencePiece's kind (its tokenizer.json) puts a space before
     each text between special tokens.
     """
@@ -128,7 +128,7 @@ def _begins_with_space(values: Mapping[str, Any]) -> bool:
     return known[tuple(found)]
 
 
-def _spacing(step: Mapping[str, Any]) -> str:
+def _spacing(step: Json) -> str:
     """Return what a step does to spaces: a word for those of SentencePiece, nothing for one that
     does nothing, else its JSON.
     """
@@ -163,7 +163,7 @@ def _ranks(merges: Iterable[tuple[str, ...]], tokens: Iterable[str]) -> dict[str
     return {token: float(rank) for rank, token in enumerate(made)}
 
 
-def _splitting(values: Mapping[str, Any]) -> str:
+def _splitting(values: Json) -> str:
     """Return llama.cpp's name of how a tokenizer (its tokenizer.json) splits text."""
     model = values["model"]
     if model["type"] != "BPE":
@@ -179,13 +179,13 @@ def _splitting(values: Mapping[str, Any]) -> str:
     return str(name)
 
 
-def _flat(part: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+def _flat(part: Json | None) -> list[Json]:
     if part is None:
         return []
     return next((part[key] for key in ("pretokenizers", "normalizers") if key in part), [part])
 
 
-def _part(part: Mapping[str, Any]) -> str:
+def _part(part: Json) -> str:
     """Return a step of splitting in a word, or its pattern; its JSON where it is another one."""
     if part["type"] == "ByteLevel" and not part["add_prefix_space"]:
         return "gpt2 words" if part["use_regex"] else "bytes"

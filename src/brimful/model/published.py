@@ -5,7 +5,7 @@
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from brimful.base.errors import BrimfulError, DeviceError, PlanError, RecipeErro
 from brimful.base.libraries import how_to_install, refuse_unfit_adapters
 from brimful.base.manifest import require_sound
 from brimful.base.strict_json import load_json
+from brimful.base.types import Json, JsonDict
 from brimful.model.adapter_reach import out_of_reach
 from brimful.model.added_tokens import make_room, rows_to_train
 from brimful.model.catalog import config_of_model, has_fused_attention
@@ -84,7 +85,7 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
     # Raises a clear error for a wrong name before anything is read.
     config_of_model(str(source), trust_custom_code=how.trust_custom_code)
     refuse_unsafe_files(source)
-    settings: dict[str, Any] = {
+    settings: JsonDict = {
         "dtype": DTYPES[how.weights],
         "attn_implementation": how.attention,
         "use_safetensors": True,
@@ -479,7 +480,7 @@ def reading(explain: Callable[[Exception], Exception]) -> Iterator[None]:
         raise explain(error) from error
 
 
-def absent_weights(info: Mapping[str, Any]) -> list[str]:
+def absent_weights(info: Json) -> list[str]:
     """Return, from transformers' loading info, the names of weights that were not loaded because
     they are missing or have another shape.
     """

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.model import packed_texts
 from brimful.model.catalog import config_of_model
 from brimful.model.published import (
@@ -55,7 +55,7 @@ def load_with_fresh_head(
     register()
     config_of_model(str(source))  # raises a clear error for a wrong name before anything is read
     refuse_unsafe_files(source)
-    settings: dict[str, Any] = {
+    settings: JsonDict = {
         "num_labels": len(names),
         "id2label": dict(enumerate(names)),
         "label2id": {name: number for number, name in enumerate(names)},

@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
 from brimful.base.rundir import writer_of
+from brimful.base.types import JsonDict
 from brimful.report.live.progress import SHOWN_ABOVE
 from brimful.report.live.run_state import coarse_duration, describe
 from brimful.report.live.view import field_groups, state_line
@@ -129,7 +129,7 @@ def page(
         log: The newest lines of the process, shown where no steps are.
         notes: Sentences below.
     """
-    shown: dict[str, Any] = {"heading": "", "where": "", "drawing": "", "share": 0.0}
+    shown: JsonDict = {"heading": "", "where": "", "drawing": "", "share": 0.0}
     lines: list[str] = []
     fields: list[tuple[str, str]] = []
     if panel is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.other_trainers.job import ReadJob, TrainingJob
 from brimful.other_trainers.planned import look_up, with_usual_targets
 from brimful.other_trainers.preferences import ANSWERS, METHODS
@@ -49,7 +50,7 @@ def recipe_text(path: Path, read: ReadJob) -> str:
     return text
 
 
-def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
+def _values(path: Path, read: ReadJob, job: TrainingJob) -> JsonDict:
     said = read.recipe
     learns = said.get("learns", "examples")
     if learns not in METHODS:
@@ -58,7 +59,7 @@ def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
             " recipe unit-grpo shows one; rewards.verifiers names yours (docs/verifiers.md)."
         )
     rows = ANSWERS if learns == "pairs" else 1
-    values: dict[str, Any] = {
+    values: JsonDict = {
         "name": re.sub(r"\W+", "-", path.stem).strip("-") or "job",
         "method": METHODS[learns],
         "model": job.model,
@@ -90,7 +91,7 @@ def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
     return values
 
 
-def _adapter(read: ReadJob, job: TrainingJob) -> dict[str, Any]:
+def _adapter(read: ReadJob, job: TrainingJob) -> JsonDict:
     adapter = job.adapter or Lora(16)
     if adapter.targets == USUAL_TARGETS:
         adapter = with_usual_targets(adapter, look_up(job.model))
@@ -106,7 +107,7 @@ def _adapter(read: ReadJob, job: TrainingJob) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value}
 
 
-def _data(read: ReadJob) -> dict[str, Any]:
+def _data(read: ReadJob) -> JsonDict:
     path = read.recipe.get("dataset")
     known = isinstance(path, str) and (_HUB_ID.fullmatch(path) or Path(path).suffix)
     is_all = read.recipe.get("loss_on_all") and not read.recipe.get("preference")
@@ -117,7 +118,7 @@ def _data(read: ReadJob) -> dict[str, Any]:
     }
 
 
-def _optimizer(read: ReadJob, job: TrainingJob) -> dict[str, Any]:
+def _optimizer(read: ReadJob, job: TrainingJob) -> JsonDict:
     said = read.recipe
     schedule = said.get("schedule", "linear")
     return {

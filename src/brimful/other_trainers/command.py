@@ -9,6 +9,7 @@ from typing import Any
 
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RecipeError
+from brimful.base.types import JsonDict
 
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;&]*)\s*$", re.MULTILINE)
 _REDIRECTED = re.compile(r"\d?[<>|&;]")
@@ -23,7 +24,7 @@ LAUNCHED = dict.fromkeys(("num_processes", "nproc_per_node", "num_gpus"), _OF_SE
 """Options of launchers that say how many devices share a job, and what is planned of them."""
 
 
-def command_keys(text: str, origin: str) -> tuple[str | None, dict[str, Any]]:
+def command_keys(text: str, origin: str) -> tuple[str | None, JsonDict]:
     """Return the file that the one command of a text reads, None without, and the keys that it
     gives: `--key value`, `--key=value`, `key=value` or `--key` for true. Variables of the shell are
     filled in where the text sets them.
@@ -52,7 +53,7 @@ def command_keys(text: str, origin: str) -> tuple[str | None, dict[str, Any]]:
     return found[0]
 
 
-def _launch(line: str) -> tuple[str | None, dict[str, Any]] | None:
+def _launch(line: str) -> tuple[str | None, JsonDict] | None:
     """Return the file and keys of a line; None where it starts no training."""
     try:
         words = shlex.split(line, comments=True)
@@ -73,7 +74,7 @@ def _is_script(words: list[str], at: int) -> bool:
     return words[at].endswith(".py") or before == "-m" or (bool(before) and words[at] in _VERBS)
 
 
-def _options(words: list[str]) -> dict[str, Any]:
+def _options(words: list[str]) -> JsonDict:
     """Return the options among words by key; several words after one are a list."""
     given: dict[str, list[str]] = {}
     key = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from brimful.base.types import Json
 from brimful.other_trainers.settings import is_off
 
 KEYS = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version")
@@ -56,7 +57,7 @@ GATHERED = 1 / 3
 """
 _ON_HOST = {"device": "cpu"}
 _ALL_ON_HOST = {"stage": 3, "offload_optimizer": _ON_HOST, "offload_param": _ON_HOST}
-STANDARD: Mapping[str, Mapping[str, Any]] = {
+STANDARD: Mapping[str, Json] = {
     "ds_z0_config.json": {"stage": 0},
     "ds_z2_config.json": {"stage": 2},
     "ds_z2_offload_config.json": {"stage": 2, "offload_optimizer": _ON_HOST},
@@ -125,7 +126,7 @@ class Division:
     held: PartlyHeld | None = None
 
 
-def division_of(given: Mapping[str, Any]) -> Division:
+def division_of(given: Json) -> Division:
     """Return how the keys of a file divide the model among devices. `deepspeed` holds its settings,
     or the path of a file that was not found.
     """
@@ -160,7 +161,7 @@ def _of_deepspeed(value: Any) -> Division:
     return _division(name, STAGES[stage], held)
 
 
-def _buffers_of_deepspeed(stage: int, zero: Mapping[str, Any]) -> int:
+def _buffers_of_deepspeed(stage: int, zero: Json) -> int:
     """Return the bytes that communication takes, in 16 bits: buckets of gradients, or, in stage 3,
     the weights gathered at once.
     """
@@ -191,7 +192,7 @@ def _of_fsdp(value: Any, config: Any) -> Division:
     return _division(name, STRATEGIES[strategy], held)
 
 
-def _strategy(words: set[str], options: Mapping[str, Any]) -> str:
+def _strategy(words: set[str], options: Json) -> str:
     """FSDP's name of the strategy; full_shard is the default of both versions."""
     named = options.get("sharding_strategy", options.get("reshard_after_forward"))
     if named is False:  # version 2 says it so

@@ -4,11 +4,11 @@ changes on top.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from brimful.base.discover import what_stands_at
 from brimful.base.dotted import override, parse_mapping
 from brimful.base.errors import RecipeError
+from brimful.base.types import JsonDict
 from brimful.other_trainers import script
 from brimful.other_trainers.candidates import PICKLES, SCRIPT, is_candidate, is_command
 from brimful.other_trainers.command import command_keys
@@ -18,7 +18,7 @@ from brimful.other_trainers.recognise import recognised, tool_named
 TEMPLATE = "It is a template"
 
 
-def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
+def read_values(path: Path, changes: Sequence[str] = ()) -> JsonDict:
     """Return the keys of a file or a command in its place, with `key=value` changes.
 
     Raises:
@@ -34,7 +34,7 @@ def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     return keys
 
 
-def _of_command(text: str, origin: str, folder: Path) -> dict[str, Any]:
+def _of_command(text: str, origin: str, folder: Path) -> JsonDict:
     named, keys = command_keys(text, origin)
     if named is None:
         return keys
@@ -49,7 +49,7 @@ def _places(named: str, folder: Path) -> tuple[Path, Path]:
     return Path(named), folder / named
 
 
-def _of(path: Path) -> dict[str, Any]:
+def _of(path: Path) -> JsonDict:
     if path.suffix in PICKLES:
         raise RecipeError(
             f"{path} is a pickle, which runs code when it is opened, so brimful does not read it."
@@ -122,7 +122,7 @@ def read_file(
     return read_job(tool_named(tool), values, native_bf16=native_bf16)
 
 
-def _with_deepspeed(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _with_deepspeed(values: JsonDict, folder: Path) -> JsonDict:
     """Return the keys with DeepSpeed's settings in place of the path of their file, if it is there:
     from here, or from the folder of the tool's file.
     """

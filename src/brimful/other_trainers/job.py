@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
+from brimful.base.types import Json, JsonDict
 from brimful.other_trainers import division
 from brimful.other_trainers.command import LAUNCHED
 from brimful.other_trainers.settings import (
@@ -132,7 +133,7 @@ class Tool:
     assumes: Mapping[str, str] = field(default_factory=dict)
     idle_prefixes: tuple[str, ...] = ()
     approximations: tuple[str, ...] = ()
-    flat: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    flat: Callable[[Json], Json] = dict
 
     @property
     def keys(self) -> frozenset[str]:
@@ -156,11 +157,11 @@ class ReadJob:
     """
 
     tool: Tool
-    values: Mapping[str, Any]
+    values: Json
     said_by: Mapping[str, str]
     unknown: tuple[UnknownSetting, ...]
     idle: tuple[str, ...]
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Json = field(default_factory=dict)
     recipe_said_by: Mapping[str, str] = field(default_factory=dict)
     divided: division.Division = field(default_factory=division.Division)
     assumed: tuple[str, ...] = ()
@@ -171,7 +172,7 @@ class ReadJob:
         return None if self.unknown else TrainingJob(**self.values)
 
 
-def read_job(tool: Tool, values: Mapping[str, Any], *, native_bf16: bool = True) -> ReadJob:
+def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
     """Read the keys of a file by a tool's tables.
 
     Args:
@@ -213,7 +214,7 @@ def read_job(tool: Tool, values: Mapping[str, Any], *, native_bf16: bool = True)
     )
 
 
-def _worked_out(facts: Facts, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
+def _worked_out(facts: Facts, settings: Settings) -> tuple[JsonDict, dict[str, str]]:
     """Return the values of facts that are understood, and what says them."""
     values, said_by = {}, {}
     for name, work_out in facts.items():

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from brimful.base.console import Say, silent
 from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
+from brimful.base.types import JsonDict
 from brimful.base.units import format_bytes
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
@@ -115,7 +115,7 @@ class PlannedJob:
         step = "uncertain" if self.longest_row else self.footprint.verdict
         return step if self.sampled is None else max(step, self.sampled.verdict, key=ORDER.index)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         step = self.step_s
         return {
@@ -137,7 +137,7 @@ class UnplannedJob:
     device: Device
     reason: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return {"device": self.device.name, "verdict": "cannot be estimated", "reason": self.reason}
 
@@ -204,7 +204,7 @@ def step_of(job: TrainingJob, model: LookedUpModel, device: Device) -> ForeignSt
     )
 
 
-def _rows_of(job: TrainingJob) -> dict[str, Any]:
+def _rows_of(job: TrainingJob) -> JsonDict:
     """Length of a traced row, and whether it has a mask. Joined examples are kept apart by a mask
     over the whole row, unless a flash kernel does it by their lengths.
     """

@@ -1,12 +1,11 @@
 """Which tool wrote a file: by keys that no other tool has."""
 
 import importlib
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from brimful.base.discover import names_in
 from brimful.base.errors import RecipeError
+from brimful.base.types import Json
 from brimful.other_trainers.job import Tool
 from brimful.recipe import Recipe
 
@@ -33,7 +32,7 @@ def tool_named(name: str) -> Tool:
     return tool
 
 
-def marks(values: Mapping[str, Any]) -> dict[str, list[str]]:
+def marks(values: Json) -> dict[str, list[str]]:
     """Return by tool the keys of a file that only this tool has; tools without any are left out."""
     found = {}
     for name in tool_names():
@@ -44,7 +43,7 @@ def marks(values: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def recognised(values: Mapping[str, Any], origin: str) -> str | None:
+def recognised(values: Json, origin: str) -> str | None:
     """Return the name of the tool that wrote a file; None for a recipe of brimful's own, or what no
     tool's keys are in.
 
@@ -69,7 +68,7 @@ def recognised(values: Mapping[str, Any], origin: str) -> str | None:
     return _knowing_most(values, origin)
 
 
-def _knowing_most(values: Mapping[str, Any], origin: str) -> str | None:
+def _knowing_most(values: Json, origin: str) -> str | None:
     """Return the tool that knows more of the keys than any other, and most of them."""
     known = {}
     for name in tool_names():

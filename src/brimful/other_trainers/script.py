@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RecipeError
+from brimful.base.types import Json, JsonDict
 
 SUFFIXES = (".py", ".ipynb")
 CONFIGS = ("GRPOConfig", "DPOConfig", "KTOConfig", "SFTConfig")
@@ -27,7 +28,7 @@ _UNSLOTH = {
     "gpu_memory_utilization": "vllm_gpu_memory_utilization",
     "dtype": "dtype",
 }
-_CALLS: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
+_CALLS: Mapping[str, tuple[Mapping[str, str], Json]] = {
     "LoraConfig": (_LORA, {"use_peft": True}),
     "get_peft_model": (_LORA, {"use_peft": True}),
     "AutoModelForCausalLM.from_pretrained": (
@@ -62,7 +63,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 _STANDBY = "UNSLOTH_VLLM_STANDBY"
 
 
-def values_of(path: Path, text: str) -> dict[str, Any]:
+def values_of(path: Path, text: str) -> JsonDict:
     """Return the keys that a script sets.
 
     Raises:
@@ -72,9 +73,9 @@ def values_of(path: Path, text: str) -> dict[str, Any]:
         tree = ast.parse(_code(text) if path.suffix == ".ipynb" else text)
     except (SyntaxError, ValueError, KeyError) as error:
         raise RecipeError(f"{path} cannot be read as Python: {error}.") from error
-    names: dict[str, Any] = {}
-    keys: dict[str, Any] = {}
-    config: dict[str, Any] = {}
+    names: JsonDict = {}
+    keys: JsonDict = {}
+    config: JsonDict = {}
     nodes = [each for each in ast.walk(tree) if isinstance(each, ast.Assign | ast.Call)]
     trainers = [
         each.end_lineno or each.lineno
@@ -103,9 +104,7 @@ def _is_trainer(call: ast.Call) -> bool:
     return f"{_name(call)[-1].removesuffix('Trainer')}Config" in CONFIGS
 
 
-def _named(
-    target: ast.expr, value: ast.expr, names: Mapping[str, Any]
-) -> Iterator[tuple[str, Any]]:
+def _named(target: ast.expr, value: ast.expr, names: Json) -> Iterator[tuple[str, Any]]:
     """Yield what an assignment names."""
     if isinstance(target, ast.Name):
         yield target.id, _value(value, names)
@@ -124,11 +123,11 @@ def _code(text: str) -> str:
     )
 
 
-def _arguments(call: ast.Call, names: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(call: ast.Call, names: Json) -> JsonDict:
     return {each.arg: _value(each.value, names) for each in call.keywords if each.arg}
 
 
-def _configured(call: ast.Call, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _configured(call: ast.Call, names: Json) -> Iterator[tuple[str, Any]]:
     said = _arguments(call, names)
     options = said.pop("model_init_kwargs", {})
     yield from said.items()
@@ -136,7 +135,7 @@ def _configured(call: ast.Call, names: Mapping[str, Any]) -> Iterator[tuple[str,
         yield from ((_MODEL[key], each) for key, each in options.items() if key in _MODEL)
 
 
-def _said(call: ast.Call, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _said(call: ast.Call, names: Json) -> Iterator[tuple[str, Any]]:
     said, written = _arguments(call, names), _name(call)
     known = _CALLS.get(written[-1], _CALLS.get(".".join(written[-2:])))
     if known is None or (written[-1] == "get_peft_model" and "r" not in said):
@@ -156,7 +155,7 @@ def _is_known(value: Any) -> bool:
     return isinstance(value, str) and not value.startswith("${")
 
 
-def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr, names: Json) -> Any:
     """Return a plain value; of what is none, its text as a template: `${len(rows)}`."""
     found: Any = f"${{{ast.unparse(node)}}}"
     match node:

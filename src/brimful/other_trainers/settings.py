@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from brimful.base.text import shortened
+from brimful.base.types import Json
 
 _TEMPLATE = re.compile(r"\$\{|\{\{|\{%|\$\w")
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class Settings:
     """
 
     def __init__(
-        self, given: Mapping[str, Any], defaults: Mapping[str, Default], *, native_bf16: bool = True
+        self, given: Json, defaults: Mapping[str, Default], *, native_bf16: bool = True
     ) -> None:
         self.native_bf16 = native_bf16
         self._given, self._defaults = given, defaults
@@ -184,7 +185,7 @@ def is_off(value: Any) -> bool:
     return value is None or value is False or value in (0, "", [], {})
 
 
-def defaults_at(where: str, values: Mapping[str, Any]) -> dict[str, Default]:
+def defaults_at(where: str, values: Json) -> dict[str, Default]:
     """Return defaults that were all read in one file."""
     return {key: Default(value, where) for key, value in values.items()}
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Json
 from brimful.planning.allocator import (
     SMALL_LIMIT_BYTES,
     SMALL_SEGMENT_BYTES,
@@ -52,7 +53,7 @@ class HistoryComparison:
         return self.modelled_bytes / self.peak_reserved_bytes - 1
 
 
-def compare_with_model(snapshot: Mapping[str, Any], device: int = 0) -> HistoryComparison:
+def compare_with_model(snapshot: Json, device: int = 0) -> HistoryComparison:
     """Give a history's requests to the model of the allocator.
 
     Args:
@@ -97,7 +98,7 @@ def _replayed(events: Sequence[Event], before: Sequence[Segment]) -> HistoryComp
     return HistoryComparison(requests, same, peak_bytes, model.peak_reserved_bytes)
 
 
-def _refuse_other_settings(settings: Mapping[str, Any]) -> None:
+def _refuse_other_settings(settings: Json) -> None:
     """Refuse other settings than the default ones, whose segments grow and are cut otherwise."""
     divisions = settings.get("roundup_power2_divisions") or {}
     if (
@@ -110,9 +111,7 @@ def _refuse_other_settings(settings: Mapping[str, Any]) -> None:
         )
 
 
-def _segments_before(
-    at_the_end: Iterable[Mapping[str, Any]], events: Sequence[Event]
-) -> list[Segment]:
+def _segments_before(at_the_end: Iterable[Json], events: Sequence[Event]) -> list[Segment]:
     """Return what was reserved when a history began, by address."""
     sizes, in_use = {}, {}
     for segment in at_the_end:

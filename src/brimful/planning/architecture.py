@@ -6,13 +6,13 @@ Networks of one structure make the same tensors; every size is a product of widt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
+from brimful.base.arrays import Ints
+from brimful.base.types import Json, JsonDict
 from brimful.planning.family_key import SHORTEST, TILE, TraceFamilyKey
 from brimful.planning.step import canonical
-from brimful.planning.trace import Int64Array
 
 LETTERS = "hdengfv"
 """h hidden size, d head size, e the same rounded up to whole tiles of the flash kernel, n query
@@ -131,7 +131,7 @@ class Widths:
     values: Mapping[str, int]
     blocks: int
 
-    def of(self, monomials: tuple[Monomial, ...]) -> Int64Array:
+    def of(self, monomials: tuple[Monomial, ...]) -> Ints:
         """Return the values of monomials."""
         return np.array([each.at(self) for each in monomials], np.int64)
 
@@ -176,9 +176,7 @@ def monomials(letters: str, divisors: tuple[int, ...]) -> list[Monomial]:
     ]
 
 
-def network_of(
-    config: Mapping[str, Any], defaults: Mapping[str, Any], *, eight_bit: bool
-) -> SizedNetwork:
+def network_of(config: Json, defaults: Json, *, eight_bit: bool) -> SizedNetwork:
     """Return the network that a config describes.
 
     Args:
@@ -214,7 +212,7 @@ def serves(key: TraceFamilyKey) -> bool:
     return key.lengths is None or key.lengths[0] == SHORTEST
 
 
-def _widths_of(config: Mapping[str, Any], *, own_head: bool) -> Widths:
+def _widths_of(config: Json, *, own_head: bool) -> Widths:
     named = {letter: config.get(key) for letter, key in KEYS.items()}
     blocks, h, n = config.get(BLOCKS), named["h"], named["n"]
     if named["d"] is None and not own_head and h and n and h % n == 0:
@@ -228,7 +226,7 @@ def _widths_of(config: Mapping[str, Any], *, own_head: bool) -> Widths:
     return found
 
 
-def _drop_positions(rest: dict[str, Any]) -> None:
+def _drop_positions(rest: JsonDict) -> None:
     """Take out how positions are rotated, where that changes no operator."""
     for key in ("rope_parameters", "rope_scaling"):
         values = rest.pop(key, None)
@@ -239,7 +237,7 @@ def _drop_positions(rest: dict[str, Any]) -> None:
             raise NotOfItsKind(f"{key} {values}")
 
 
-def _drop_windows(rest: dict[str, Any]) -> None:
+def _drop_windows(rest: JsonDict) -> None:
     """Take out the numbers of windows: which blocks have one, and that there is one, count."""
     if rest.get("use_sliding_window") is False:
         rest["sliding_window"] = None

@@ -7,9 +7,10 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.base.units import format_duration, format_money, parse_duration
 from brimful.hardware import catalog
 from brimful.planning.plan import Prediction, Verdict, summed, verdict_on
@@ -165,7 +166,7 @@ class BudgetCheck:
         """Expected amount above the budget; negative where some is left."""
         return self.amount.value - self.budget.limit
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return {**asdict(self), "over": self.over}
 
@@ -230,7 +231,7 @@ class Sessions:
     checkpoint_s: float
     lost_share: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return {**asdict(self), "count": list(self.count)}
 

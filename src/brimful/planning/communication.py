@@ -7,9 +7,10 @@ published runs on several GPUs (hardware/efficiencies.toml); benchmarks/time_pla
 this model comes to such runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from brimful.base.types import Numbers
 from brimful.hardware import fitted
 from brimful.hardware.catalog import link_of
 from brimful.hardware.groups import Group
@@ -66,7 +67,7 @@ class Reached:
     never_hidden: float
 
     @classmethod
-    def of(cls, values: Mapping[str, float]) -> "Reached":
+    def of(cls, values: Numbers) -> "Reached":
         """Return what fitted values say, by their names in efficiencies.toml."""
         names = ("nvlink", "pcie", "node", "host unit", "exposed")
         return cls(*(values[name] for name in names))

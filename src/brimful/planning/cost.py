@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from brimful.base.types import Numbers
 from brimful.base.units import format_duration, format_money
 from brimful.hardware import catalog
 from brimful.hardware.catalog import Price
@@ -116,7 +117,7 @@ class Conditions:
 
 def conditions_of(
     device_name: str,
-    prices: Mapping[str, float] | None = None,
+    prices: Numbers | None = None,
     disk_bytes_per_s: float | None = None,
 ) -> Conditions:
     """Return price and power limit of a device from the catalog; `prices` (see
@@ -129,7 +130,7 @@ def conditions_of(
     )
 
 
-def _price_of(device_name: str, prices: Mapping[str, float]) -> Price | None:
+def _price_of(device_name: str, prices: Numbers) -> Price | None:
     given = prices.get(device_name, prices.get(""))
     if given is not None:
         return Price(given, f"{given:g}", "--price", "")

@@ -2,8 +2,7 @@
 people who compare runs. No names of people, folders or files, and no text.
 """
 
-from typing import Any
-
+from brimful.base.types import JsonDict
 from brimful.hardware.calibration import Described
 from brimful.model import catalog
 from brimful.planning.plan import Plan
@@ -23,7 +22,7 @@ def described(recipe: Recipe, plan: Plan) -> Described:
     )
 
 
-def _of_recipe(recipe: Recipe) -> dict[str, Any]:
+def _of_recipe(recipe: Recipe) -> JsonDict:
     fresh = isinstance(recipe.model, ModelRecipe)
     return {
         "method": recipe.method,
@@ -41,7 +40,7 @@ def _of_recipe(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _model(recipe: Recipe) -> str | dict[str, Any] | None:
+def _model(recipe: Recipe) -> str | JsonDict | None:
     """Return a fresh model's sizes, or the name of a published one; None for one that the catalog
     does not have, as its name may be a folder or nobody else's business.
     """
@@ -51,7 +50,7 @@ def _model(recipe: Recipe) -> str | dict[str, Any] | None:
     return None if row is None else row.name
 
 
-def _of_plan(plan: Plan) -> dict[str, Any]:
+def _of_plan(plan: Plan) -> JsonDict:
     names = (
         "precision",
         "attention",

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Bools, Ints
+
 BLOCK_BYTES = 512
 """CUDA's allocator gives multiples of it."""
 
@@ -25,7 +27,7 @@ def _built() -> Any:
 extension: Any = _built()
 
 
-def peak_bytes(events_E: NDArray[np.int32], sizes_S: NDArray[np.int64]) -> int:
+def peak_bytes(events_E: NDArray[np.int32], sizes_S: Ints) -> int:
     """Return the most that storages hold together if each takes whole blocks."""
     if extension is not None:
         return int(extension.peak(_whole(events_E, np.int32), _whole(sizes_S, np.int64)))
@@ -45,12 +47,12 @@ def alive(events_E: NDArray[np.int32], count: int) -> NDArray[np.int8]:
 
 
 def sizes_at(
-    lines: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-    evaluates_S: NDArray[np.bool_],
+    lines: tuple[Ints, Ints, Ints],
+    evaluates_S: Bools,
     rows: tuple[float, float],
     positions: int,
     piece: int,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the sizes of a micro-batch.
 
     Args:
@@ -73,15 +75,15 @@ def sizes_at(
     last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / positions
     batch_S = np.where(chunk_slope_S < 0, last_chunk_S, sequences_S)
     growth_S = np.rint(slope_S * batch_S) + np.rint(chunk_slope_S * chunk_S)
-    sizes_S: NDArray[np.int64] = base_S + growth_S.astype(np.int64)
+    sizes_S: Ints = base_S + growth_S.astype(np.int64)
     return sizes_S
 
 
 def moved_runs(
-    runs: NDArray[np.int64],
+    runs: Ints,
     events: tuple[NDArray[np.int32], NDArray[np.int32]],
-    storages: tuple[NDArray[np.int32], NDArray[np.int64]],
-    offsets: NDArray[np.int64],
+    storages: tuple[NDArray[np.int32], Ints],
+    offsets: Ints,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return runs of events one after another, each moved by a number of blocks, and the blocks
     that compute at them. What lies outside the blocks, in block -1, stays there.
@@ -124,5 +126,5 @@ def moved_runs(
     )
 
 
-def _whole(values: NDArray[Any], kind: type) -> NDArray[Any]:
+def _whole(values: Array, kind: type) -> Array:
     return np.ascontiguousarray(values, kind)

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from brimful.base.arrays import Ints
 from brimful.planning.architecture import Monomial, Widths
 from brimful.planning.family_key import StepSize
 from brimful.planning.parametric import ParametricTrace, stretch
 from brimful.planning.step import Lora, StepSpec
-from brimful.planning.trace import Int64Array, Trace
+from brimful.planning.trace import Trace
 from brimful.planning.work import (
     COUNTS,
     GLOBAL,
@@ -67,11 +68,11 @@ class Sums:
     """
 
     count: int
-    places_A: Int64Array
-    factors_A: Int64Array
-    terms_A: Int64Array
+    places_A: Ints
+    factors_A: Ints
+    terms_A: Ints
 
-    def at(self, values_K: Int64Array) -> Int64Array:
+    def at(self, values_K: Ints) -> Ints:
         """Return the numbers for values of the terms."""
         numbers = np.zeros(self.count, np.int64)
         np.add.at(numbers, self.places_A, self.factors_A * values_K[self.terms_A])
@@ -85,7 +86,7 @@ class Sums:
         kept = factors != 0
         return Sums(self.count, keys[0][kept], factors[kept], keys[1][kept])
 
-    def moved(self, count: int, places: Int64Array) -> "Sums":
+    def moved(self, count: int, places: Ints) -> "Sums":
         """Return `count` numbers: each of these is added to the one at its place there."""
         return dataclasses.replace(self, count=count, places_A=places[self.places_A])
 
@@ -183,12 +184,12 @@ class Family:
         return self.blocks - self.example
 
     @functools.cached_property
-    def _long(self) -> tuple[Trace, Int64Array]:
+    def _long(self) -> tuple[Trace, Ints]:
         if not self._more_blocks:
             return self.trace, np.arange(len(self.trace.sizes_S))
         return stretch(self.trace, self.blocks)
 
-    def _sizes(self, values_K: Int64Array) -> Int64Array:
+    def _sizes(self, values_K: Ints) -> Ints:
         """Return the sizes of all blocks by the storages of few."""
         sizes_S = self.sums["sizes"].at(values_K)
         outside = self.trace.layers_S == GLOBAL
@@ -196,11 +197,11 @@ class Family:
         sizes_S[outside] += growth * self._more_blocks
         return sizes_S
 
-    def _grown(self, name: str, values_K: Int64Array) -> Int64Array:
+    def _grown(self, name: str, values_K: Ints) -> Ints:
         few, longer = (self.sums[each].at(values_K) for each in (name, f"longer {name}"))
         return few + (longer - few) * self._more_blocks
 
-    def _work_at(self, values_3K: Int64Array, size: StepSize) -> ParametricWork | None:
+    def _work_at(self, values_3K: Ints, size: StepSize) -> ParametricWork | None:
         if self.work is None:
             return None
         base, slope, chunk_slope = (

@@ -7,13 +7,14 @@ from block to block, and all of it is compressed.
 import dataclasses
 import json
 import lzma
-from typing import Any
 
 import numpy as np
 
+from brimful.base.arrays import Ints
+from brimful.base.types import JsonDict
 from brimful.planning.architecture import Monomial
 from brimful.planning.family import Family, Sums, Term
-from brimful.planning.trace import Int32Array, Int64Array, Trace
+from brimful.planning.trace import Int32Array, Trace
 from brimful.planning.work import COUNTS, Calls, Work
 
 FORMAT = 2
@@ -52,7 +53,7 @@ def to_bytes(family: Family) -> bytes:
     for name, sums in family.sums.items():
         arrays |= {f"{name} {part}": getattr(sums, part) for part in _SUM_ARRAYS}
         arrays[f"{name} places_A"] = np.diff(sums.places_A, prepend=0)  # they rise
-    words: dict[str, Any] = {name: getattr(family, name) for name in _NUMBERS}
+    words: JsonDict = {name: getattr(family, name) for name in _NUMBERS}
     words |= {"places": list(trace.places), "name_of_blocks": trace.blocks}
     words["marks"] = list(trace.marks.items())  # their order counts
     words["operators"] = None if work is None else work.operators
@@ -106,13 +107,13 @@ def from_bytes(content: bytes) -> Family:
         raise DamagedFile(str(error)) from error
 
 
-def _family(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> Family:
+def _family(arrays: dict[str, np.ndarray], words: JsonDict) -> Family:
     wide = {
         name: array.astype(np.int64) if array.dtype.kind == "i" else array
         for name, array in arrays.items()
     }
     births_E = np.cumsum(wide["signs_E"] > 0)
-    trace: dict[str, Any] = {name: wide[name].astype(np.int32) for name in _TRACE_ARRAYS}
+    trace: JsonDict = {name: wide[name].astype(np.int32) for name in _TRACE_ARRAYS}
     trace["events_E"] = (wide["signs_E"] * (births_E - wide["lags_E"])).astype(np.int32)
     sums = {}
     for name, count in words["counts"].items():
@@ -139,7 +140,7 @@ def _work(arrays: dict[str, np.ndarray], operators: list[str] | None) -> Work | 
     if operators is None:
         return None
     nothing_W = np.zeros(len(arrays["parts_W"]), np.int64)
-    kept: dict[str, Any] = {name: arrays[name] for name in _WORK_ARRAYS}
+    kept: JsonDict = {name: arrays[name] for name in _WORK_ARRAYS}
     kept |= dict.fromkeys(COUNTS, nothing_W)
     return Work(**kept, operators=tuple(operators))
 
@@ -149,9 +150,9 @@ def _calls(arrays: dict[str, np.ndarray], name: str) -> Calls:
     return Calls(rows_L, limits_L, tensors_L, np.zeros(len(rows_L), np.int64))
 
 
-def _lags(events_E: Int32Array) -> Int64Array:
+def _lags(events_E: Int32Array) -> Ints:
     """Return how many storages were allocated since that of each event."""
-    births_E: Int64Array = np.cumsum(events_E > 0)
+    births_E: Ints = np.cumsum(events_E > 0)
     return births_E - np.abs(events_E)
 
 

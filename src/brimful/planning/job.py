@@ -4,8 +4,8 @@ device and its verdict; what they come to is what the job takes. No torch.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
+from brimful.base.types import JsonDict
 from brimful.planning.cost import Conditions, cost, energy
 from brimful.planning.plan import Prediction, Verdict, summed
 
@@ -57,7 +57,7 @@ class JobPhase:
         used = self.memory.value / self.usable_bytes if self.memory and self.usable_bytes else 0.0
         return ORDER.index(self.verdict), used
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return asdict(self)
 
@@ -106,7 +106,7 @@ class WholeJob:
         """`predicted`, with another number of optimizer steps in each training."""
         return self.predicted if self.with_steps is None else self.with_steps(steps).predicted
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return {
             "verdict": self.verdict,

@@ -6,12 +6,13 @@ Suffixes: E events, S storages, K kinds, P points shown.
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from brimful.base.arrays import Ints
+from brimful.base.types import JsonDict
 from brimful.planning.memory import largest_at, phase_at
-from brimful.planning.trace import KINDS, Int64Array, Trace
+from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL
 
 MAX_POINTS = 2000
@@ -63,7 +64,7 @@ class MemoryTimeline:
         return min(events, default=0)
 
     @cached_property
-    def live_bytes(self) -> Int64Array:
+    def live_bytes(self) -> Ints:
         """Bytes alive after each event (E) of the trace."""
         return self.trace.live_E()
 
@@ -88,7 +89,7 @@ class MemoryTimeline:
         return len(self.live_bytes) - self.start
 
     @cached_property
-    def shown_events(self) -> Int64Array:
+    def shown_events(self) -> Ints:
         """Events to show (P): of each of equal stretches the lowest and the highest, the ends, the
         peak, and the first of each phase.
         """
@@ -106,7 +107,7 @@ class MemoryTimeline:
         return kept[(kept >= start) & (kept < len(live_E))].astype(np.int64)
 
     @cached_property
-    def bytes_by_kind(self) -> Int64Array:
+    def bytes_by_kind(self) -> Ints:
         """Bytes alive after each shown event (K, P), a row for each of KINDS."""
         trace = self.trace
         storages_E = np.abs(trace.events_E) - 1
@@ -132,7 +133,7 @@ class MemoryTimeline:
             is_updated |= name == "optimizer"
         return phases
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for JSON, in bytes before any rounding of an allocator.
 
         Returns:

@@ -8,11 +8,12 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from brimful.base.types import JsonDict
 from brimful.planning.allocator import Usage, replay
 from brimful.planning.earlier_runs import corrected
 from brimful.planning.events import peak_bytes
@@ -114,7 +115,7 @@ class Footprint:
         """Return whether it fits, but leaves less free than a plan should."""
         return self.verdict == "fits" and not self.is_roomy
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return {
             "micro_batch": self.micro_batch,

@@ -16,9 +16,10 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Bools, Ints
 from brimful.planning.events import moved_runs, sizes_at
 from brimful.planning.step import EVALUATION_FACTOR
-from brimful.planning.trace import Int32Array, Int64Array, Names, Trace
+from brimful.planning.trace import Int32Array, Names, Trace
 from brimful.planning.work import GLOBAL, ParametricWork
 
 EXAMPLES = (4, 5)
@@ -56,9 +57,9 @@ class ParametricTrace:
     """
 
     trace: Trace
-    base_S: Int64Array
-    slope_S: Int64Array
-    chunk_slope_S: Int64Array
+    base_S: Ints
+    slope_S: Ints
+    chunk_slope_S: Ints
     sequence_length: int
     loss_chunk: int
     lowest: int = 1
@@ -78,7 +79,7 @@ class ParametricTrace:
         return dataclasses.replace(self.trace, sizes_S=sizes_S)
 
 
-def stretch(short: Trace, blocks: int) -> tuple[Trace, Int64Array]:
+def stretch(short: Trace, blocks: int) -> tuple[Trace, Ints]:
     """Return the trace of a model with `blocks` equal blocks from one with few, and for each of its
     storages the equal one of the short trace. Sizes and numbers of parameters are those of the
     short one.
@@ -126,17 +127,17 @@ def equal(one: Trace, other: Trace) -> bool:
     )
 
 
-def _by_event(trace: Trace, values_S: Int64Array | Int32Array) -> Int64Array | Int32Array:
-    picked_E: Int64Array | Int32Array = values_S[np.abs(trace.events_E) - 1]
+def _by_event(trace: Trace, values_S: Ints | Int32Array) -> Ints | Int32Array:
+    picked_E: Ints | Int32Array = values_S[np.abs(trace.events_E) - 1]
     return picked_E
 
 
-def _birth_events(trace: Trace) -> Int64Array:
+def _birth_events(trace: Trace) -> Ints:
     """Return for each event the event that allocated its storage."""
     birth_S = np.zeros(len(trace.sizes_S), np.int64)
     born = trace.events_E > 0
     birth_S[trace.events_E[born] - 1] = np.flatnonzero(born)
-    birth_E: Int64Array = birth_S[np.abs(trace.events_E) - 1]
+    birth_E: Ints = birth_S[np.abs(trace.events_E) - 1]
     return birth_E
 
 
@@ -209,7 +210,7 @@ def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
             raise Irregular("blocks differ in the tensors they make")
 
 
-def _ordinals(layers_S: Int32Array) -> Int64Array:
+def _ordinals(layers_S: Int32Array) -> Ints:
     """Return the number of each storage among those of its block."""
     ordinal_S = np.zeros(len(layers_S), np.int64)
     for layer in np.flatnonzero(np.bincount(layers_S - GLOBAL)) + GLOBAL:
@@ -280,9 +281,7 @@ def _pass_over_blocks(runs: list[tuple[int, int, int]], example: _Example) -> _B
     return None
 
 
-def _refuse_what_does_not_repeat(
-    short: Trace, run: tuple[int, int], repeats_S: NDArray[np.bool_]
-) -> None:
+def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], repeats_S: Bools) -> None:
     """Raise Irregular unless the run of a repeating block touches only storages of `_repeating`."""
     touched = np.abs(short.events_E[run[0] : run[1]]) - 1
     others = touched[~repeats_S[touched]]
@@ -293,10 +292,10 @@ def _refuse_what_does_not_repeat(
         )
 
 
-def _repeating(short: Trace, example: _Example) -> NDArray[np.bool_]:
+def _repeating(short: Trace, example: _Example) -> Bools:
     """Return which storages are of equal blocks, or of other blocks and have an equal one there."""
     layers_S, ordinal_S = short.layers_S, _ordinals(short.layers_S)
-    repeats_S: NDArray[np.bool_] = (layers_S > 0) & (layers_S < example.size - 1)
+    repeats_S: Bools = (layers_S > 0) & (layers_S < example.size - 1)
     own_S = np.flatnonzero(layers_S == 1)
     others = np.flatnonzero(~repeats_S & (layers_S != GLOBAL) & (ordinal_S < len(own_S)))
     like = own_S[ordinal_S[others]]
@@ -306,7 +305,7 @@ def _repeating(short: Trace, example: _Example) -> NDArray[np.bool_]:
     return repeats_S
 
 
-def _origins(short: Trace, example: _Example) -> tuple[Int64Array, Int64Array]:
+def _origins(short: Trace, example: _Example) -> tuple[Ints, Ints]:
     """Return for each storage of the long trace the equal storage of the short one, and its block;
     blocks rise.
     """
@@ -345,7 +344,7 @@ def _renamed(short: Trace, example: _Example) -> tuple[Int32Array, Names]:
     return np.concatenate(numbers).astype(np.int32), Names(starts[-1], name_of)
 
 
-def _in_order(short: Trace, layer: int) -> tuple[list[int], Int64Array]:
+def _in_order(short: Trace, layer: int) -> tuple[list[int], Ints]:
     """Return the distinct places of a block's storages, ordered by the first storage of each, and
     for every storage the number of its place in that list.
     """

@@ -2,20 +2,19 @@
 cannot. No torch.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from brimful.base.dotted import flatten
 from brimful.base.errors import PlanError
 from brimful.base.rundir import parse_json, write_json_atomically
+from brimful.base.types import Json, JsonDict
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.recipe import Recipe
 
 FORMAT = "brimful plan"
 FORMAT_VERSION = 1
-NOT_OF_THE_STEP: dict[str, Any] = {
+NOT_OF_THE_STEP: JsonDict = {
     **dict.fromkeys(
         ("name", "description", "evaluation", "checkpoint", "sample", "plan", "run"), True
     ),
@@ -85,7 +84,7 @@ def with_choices_of(plan: Plan, recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"plan": recipe.plan.model_copy(update=known)})
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonDict:
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -96,11 +95,11 @@ def _read(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _fingerprint(recipe: Recipe) -> dict[str, Any]:
+def _fingerprint(recipe: Recipe) -> JsonDict:
     return recipe.model_dump(mode="json", exclude=NOT_OF_THE_STEP)
 
 
-def _changes(stored: Mapping[str, Any], recipe: Recipe) -> str:
+def _changes(stored: Json, recipe: Recipe) -> str:
     """What differs. Keys that plans of earlier versions do not have mean their defaults."""
     try:
         was = Recipe.model_validate({**recipe.model_dump(mode="json"), **stored})
@@ -116,7 +115,7 @@ def _changes(stored: Mapping[str, Any], recipe: Recipe) -> str:
     )
 
 
-def _decided(plan: Plan) -> dict[str, Any]:
+def _decided(plan: Plan) -> JsonDict:
     return {choice.name: choice.value for choice in plan.choices} | {"threads": plan.threads}
 
 

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from brimful.base.errors import PlanError
 from brimful.base.text import aligned_and_wrapped, setting_text, wrapped
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.base.units import format_between, format_count, format_named
 from brimful.planning.step import Recompute
 
@@ -113,7 +114,7 @@ class Plan:
     """
 
     recipe: str
-    device: Mapping[str, Any]
+    device: Json
     choices: tuple[Choice, ...]
     micro_batches: tuple[int, ...]
     precision: str
@@ -131,7 +132,7 @@ class Plan:
     total_steps: int | None
     predicted: Mapping[str, Prediction]
     memory_terms: Mapping[str, int]
-    time_terms: Mapping[str, float] = field(default_factory=dict)
+    time_terms: Numbers = field(default_factory=dict)
     evaluate_every: int | None = None
     evaluation_share: float | None = None
     correction: float = 1.0
@@ -158,7 +159,7 @@ class Plan:
         """Positions of an optimizer step of full sequences."""
         return self.effective_batch * self.rows_per_sample * self.sequence_length
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """The content of plan.json."""
         values = asdict(self)
         predicted = values.pop("predicted")
@@ -215,7 +216,7 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan_from_json(values: Mapping[str, Any]) -> Plan:
+def plan_from_json(values: Json) -> Plan:
     """Return the Plan that `to_json` described, also one of an earlier version without fields that
     have a default.
 

@@ -11,12 +11,13 @@ from functools import cached_property
 
 import numpy as np
 
+from brimful.base.arrays import Ints
 from brimful.planning.architecture import Monomial, Widths, monomials
 from brimful.planning.family import Sums, Term, joined_sums
 from brimful.planning.family_key import StepSize, TraceFamilyKey
 from brimful.planning.parametric import Irregular
 from brimful.planning.step import StepSpec
-from brimful.planning.trace import Int64Array, Trace
+from brimful.planning.trace import Trace
 
 _IN_UPDATES = ("", "r", "T", "P", "rP", "A")
 """Products that parameters and what their updates touch can be."""
@@ -69,7 +70,7 @@ class Products:
         """What numbers may be multiples of."""
         return tuple(Term(name, each) for each in self._monomials for name in self.key.products)
 
-    def worth(self, member: SmallRecording) -> Int64Array:
+    def worth(self, member: SmallRecording) -> Ints:
         """Return the value of each term in the steps of a recording and in its evaluation batch
         (2 x K); one that is too large for any number counts as the largest.
         """
@@ -83,12 +84,12 @@ class Products:
         return np.where(too_large, int(_LARGEST), worth).reshape(2, -1)
 
     @cached_property
-    def _worth_P2K(self) -> Int64Array:  # noqa: N802 - shape suffix
+    def _worth_P2K(self) -> Ints:  # noqa: N802 - shape suffix
         return np.stack([self.worth(each) for each in self.few])
 
     def found(
         self,
-        values: Int64Array,
+        values: Ints,
         evaluates_N: np.ndarray,
         products: Sequence[str] | None = None,
         *,
@@ -128,8 +129,8 @@ class Products:
         return joined_sums(parts)
 
     def _single(
-        self, values: Int64Array, evaluates_N: Int64Array, products: Sequence[str]
-    ) -> tuple[Int64Array, Int64Array]:
+        self, values: Ints, evaluates_N: Ints, products: Sequence[str]
+    ) -> tuple[Ints, Ints]:
         """Return, for each number, the whole factor and the index of the one term that it is a
         multiple of; the index is -1 where there is no such term.
         """
@@ -151,7 +152,7 @@ class Products:
                 factor[matches], term[matches] = quotient[0][matches], index
         return factor, term
 
-    def _solved(self, values: Int64Array) -> list[Int64Array]:
+    def _solved(self, values: Ints) -> list[Ints]:
         """Return for each of the key's sums the whole numbers that its products are multiplied
         with to give these numbers (P x N); 0 where another sum gives them.
         """
@@ -170,13 +171,13 @@ class Products:
             raise Irregular("a size is no product of widths, micro-batch, length and rank")
         return solved
 
-    def at(self, sums: Sums, member: SmallRecording, evaluates_N: np.ndarray) -> Int64Array:
+    def at(self, sums: Sums, member: SmallRecording, evaluates_N: np.ndarray) -> Ints:
         """Return what the sums come to in one recording."""
         steps, evaluation = (sums.at(worth_K) for worth_K in self.worth(member))
         return np.where(evaluates_N, evaluation, steps)
 
     def longer(
-        self, like: Sums, check: SmallRecording, values: Int64Array, evaluates_N: np.ndarray
+        self, like: Sums, check: SmallRecording, values: Ints, evaluates_N: np.ndarray
     ) -> Sums:
         """Return numbers of the longer recording as those of the others with another factor."""
         difference = values - self.at(like, check, evaluates_N)
@@ -189,7 +190,7 @@ class Products:
         return dataclasses.replace(like, factors_A=factors_A)
 
     def summed(
-        self, values: Sequence[Int64Array], count: int, groups: Sequence[Int64Array]
+        self, values: Sequence[Ints], count: int, groups: Sequence[Ints]
     ) -> tuple[Sums, Sums]:
         """Return sums over parameters, in the recordings with few blocks and with one more.
 
@@ -212,7 +213,7 @@ class Products:
         longer = self._known(few, values[number:])
         return short, longer.moved(count, groups[-1]).gathered()
 
-    def _known(self, few: Sums, values: Sequence[Int64Array]) -> Sums:
+    def _known(self, few: Sums, values: Sequence[Ints]) -> Sums:
         """Return what numbers in the longer recordings are: one of those in the others each."""
         factors, terms = np.unique(np.stack([few.factors_A, few.terms_A]), axis=1)
         worth = factors * np.stack([self.worth(each)[0][terms] for each in self.checks])
@@ -245,7 +246,7 @@ def divisors_of(spec: StepSpec) -> tuple[int, ...]:
     return (*packed, 256) if "8bit" in spec.optimizer else packed
 
 
-def _whole_solution(worth: Int64Array, values: Int64Array) -> Int64Array:
+def _whole_solution(worth: Ints, values: Ints) -> Ints:
     """Return the whole numbers that are nearest to solving worth @ numbers = values."""
     if np.linalg.matrix_rank(worth.astype(float)) < worth.shape[1]:
         raise TooFew("too few recordings for sums")

@@ -13,11 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
+from brimful.base.arrays import Ints
 from brimful.planning.family import LAUNCHES, Family, Sums, joined_sums
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.parametric import Irregular, equal, stretch
 from brimful.planning.products import Products, SmallRecording
-from brimful.planning.trace import Int64Array, Trace, same_events
+from brimful.planning.trace import Trace, same_events
 from brimful.planning.work import (
     COUNTS,
     GLOBAL,
@@ -225,7 +226,7 @@ class Recordings:
         growth = joined_sums([longer, longer_plain]).less(joined_sums([short, plain]))
         return joined_sums([*parts, short, plain]).gathered(), growth
 
-    def _plain_updates(self, update: Int64Array, size: int) -> tuple[Sums, Sums]:
+    def _plain_updates(self, update: Ints, size: int) -> tuple[Sums, Sums]:
         """Return the counts of the update that are no sums over accesses."""
         works = [_work(each.trace) for each in (*self.few, *self.checks)]
         values = [

@@ -1,10 +1,10 @@
 """Changes of a recipe that would make it fit a device, each measured."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from brimful.base.types import Json, JsonDict
 from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED, has_four_bits
 from brimful.planning.memory import Footprint
 from brimful.planning.step import Recompute
@@ -33,7 +33,7 @@ class Remedy:
     largest: int
     price: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return {
             "name": self.name,
@@ -53,8 +53,8 @@ class _Change:
     name: str
     change: str
     set: str
-    recipe: Mapping[str, Any]
-    step: Mapping[str, Any]
+    recipe: Json
+    step: Json
 
     def and_also(self, other: "_Change") -> "_Change":
         """Return both changes as one."""

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from brimful.base.errors import PlanError
+from brimful.base.types import Json
 from brimful.hardware.device import Device
 from brimful.model import catalog
 from brimful.model.description import OWN_TYPES, config_values, count_parameters
@@ -34,7 +34,7 @@ class ModelFacts:
         also_reads: What the checkpoint reads beside text, which is not trained; mostly nothing.
     """
 
-    config: Mapping[str, Any]
+    config: Json
     vocabulary: int
     context: int | None
     parameters: int | None
@@ -110,7 +110,7 @@ def model_facts(
     return facts
 
 
-def facts_of_values(values: Mapping[str, Any], parameters: int | None) -> ModelFacts:
+def facts_of_values(values: Json, parameters: int | None) -> ModelFacts:
     """What the values of a published model's config say; its parameters where they are known.
 
     Of a model that reads images or sound too, this is the part that reads text, as in the rows of
@@ -140,7 +140,7 @@ def facts_of_values(values: Mapping[str, Any], parameters: int | None) -> ModelF
     )
 
 
-def _text_values(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _text_values(values: Json) -> Json:
     nested = [part for name in TEXT_PARTS if isinstance(part := values.get(name), Mapping)]
     text = next(
         (part for part in (*nested, values) if part.get("vocab_size") and part.get("model_type")),
@@ -167,7 +167,7 @@ def _refuse_long_sequences(recipe: Recipe, context: int | None) -> None:
         )
 
 
-def _is_grouped(values: Mapping[str, Any]) -> bool:
+def _is_grouped(values: Json) -> bool:
     heads, groups = values.get("num_attention_heads"), values.get("num_key_value_heads")
     return heads is not None and groups is not None and groups < heads
 

@@ -3,11 +3,11 @@ no torch.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
+from brimful.base.types import Json, JsonDict
 from brimful.recipe.kinds import Kind, ModelTask, kind_of_method
 
 Dtype = Literal["fp32", "bf16", "fp16"]
@@ -128,14 +128,14 @@ class StepSpec:
     kernels: bool = False
 
     @cached_property
-    def config(self) -> dict[str, Any]:
-        values: dict[str, Any] = json.loads(self.config_json)
+    def config(self) -> JsonDict:
+        values: JsonDict = json.loads(self.config_json)
         return values
 
     @cached_property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonDict:
         """What decides the method's loss, by name."""
-        values: dict[str, Any] = json.loads(self.options_json)
+        values: JsonDict = json.loads(self.options_json)
         return values
 
     @property
@@ -182,7 +182,7 @@ class StepSpec:
         return json.dumps(values, sort_keys=True)
 
 
-def canonical(config: Mapping[str, Any]) -> str:
+def canonical(config: Json) -> str:
     """The JSON of a transformers config without what says nothing about the network."""
     silent = {
         "transformers_version",

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from brimful.base.arrays import Ints
 from brimful.planning.parametric import Irregular
-from brimful.planning.trace import KINDS, Int32Array, Int64Array, Trace, same_events
+from brimful.planning.trace import KINDS, Int32Array, Trace, same_events
 
 MEASURED, SECOND_STEP, END = "measure 2", "inputs 2", "between steps"
 _GRADIENTS = KINDS.index("gradients")
@@ -50,7 +51,7 @@ def sequence_of_steps(traces: Sequence[Trace]) -> Trace:
     skipped_S = ends_S & ~is_fresh_S
     skipped_S[list(pairs)] = False
     now_S = np.arange(len(first.sizes_S))  # number in the run of each storage of the trace
-    events: list[Int32Array | Int64Array]
+    events: list[Int32Array | Ints]
     events, layers, origins = (
         [first.events_E[:start]],
         [first.event_layers_E[:start]],
@@ -82,7 +83,7 @@ def sequence_of_steps(traces: Sequence[Trace]) -> Trace:
     )
 
 
-def _paired(trace: Trace, found: Int64Array, left: Int64Array) -> dict[int, int]:
+def _paired(trace: Trace, found: Ints, left: Ints) -> dict[int, int]:
     """Storages that the second step found and ends -> their counterparts among those it leaves: the
     next one of the same place.
     """

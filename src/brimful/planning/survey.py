@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from brimful.base.types import Json
 from brimful.base.units import GIB
 from brimful.hardware.device import Device
 from brimful.hardware.residuals import Residuals
@@ -310,7 +311,7 @@ class Prepared:
     ranks: int = 1
     waiting: "Waiting | None" = None
 
-    def changed(self, changes: Mapping[str, Any]) -> "Prepared":
+    def changed(self, changes: Json) -> "Prepared":
         """Return the same for a changed recipe, whose rows count as full."""
         recipe = self.recipe.model_copy(update=dict(changes))
         return replace(self, recipe=recipe, known_longest_pass_at=None)

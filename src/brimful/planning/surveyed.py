@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from brimful.base.types import JsonDict
 from brimful.hardware.device import Device
 from brimful.planning.cost import Conditions
 from brimful.planning.derive import Derived
@@ -65,7 +65,7 @@ class Surveyed:
         alone = {name: each for name, each in predicted.items() if name not in OF_JOB}
         return alone | self.chain.predicted
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return {
             "device": self.device.name,
@@ -87,6 +87,6 @@ class Unplanned:
     device: Device
     reason: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON."""
         return {"device": self.device.name, "verdict": "cannot be estimated", "reason": self.reason}

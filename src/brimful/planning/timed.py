@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 from brimful.base.text import plural
+from brimful.base.types import JsonDict
 from brimful.hardware.calibration import Correction
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.hardware.rates import Rates
@@ -175,7 +176,7 @@ class TimedPasses:
             )
         return text
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON; `from_json` gives an equal TimedPasses."""
         return {
             **asdict(self),

@@ -11,14 +11,14 @@ Suffixes: W operators.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Floats, Ints
+from brimful.base.types import Numbers
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, NEEDED_BACKWARD, THIN_BELOW, Rates
-from brimful.planning.work import DTYPES, PARTS, PHASES, FloatArray, Int64Array, Work
+from brimful.planning.work import DTYPES, PARTS, PHASES, Work
 
 TILE = 128
 """Rows and columns of the piece of a product that one multiprocessor makes (cuBLAS's common tile;
@@ -77,7 +77,7 @@ class StepTime:
     """
 
     seconds: float
-    terms: Mapping[str, float]
+    terms: Numbers
     model_flop: float
     evaluation_s: float = 0.0
     slowest_host_s: float = 0.0
@@ -208,7 +208,7 @@ def _part(work: Work, name: str) -> Work:
     return part
 
 
-def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> Mapping[str, float]:
+def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> Numbers:
     """Return the seconds of a part of the step by term. The term ISSUING is the time by which the
     program takes longer than the device.
     """
@@ -231,9 +231,7 @@ def _waiting_s(device_s: float, host_s: float, rates: Rates) -> float:
     return float((device_s**norm + host_s**norm) ** (1 / norm) - device_s)
 
 
-def _more_on_slowest_host(
-    work: Work, rates: Rates, terms: Mapping[str, float], *, compiled: bool
-) -> float:
+def _more_on_slowest_host(work: Work, rates: Rates, terms: Numbers, *, compiled: bool) -> float:
     """Return the time by which a part takes longer where the program is as slow as it may be."""
     if rates.host_slowest <= 1:
         return 0.0
@@ -257,7 +255,7 @@ def _host_s(work: Work, rates: Rates, *, compiled: bool) -> float:
     return each_s * float(np.dot(launches_W * waits_W, work.repeats_W))
 
 
-def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool) -> FloatArray:
+def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool) -> Floats:
     """Return the seconds of the device for one run of each operator.
 
     Raises:
@@ -274,11 +272,11 @@ def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool
         0.0,
     )
     movement_W = bytes_W / _byte_rates(known, work, rates, bytes_W)
-    combined_W: FloatArray = (arithmetic_W**rates.norm + movement_W**rates.norm) ** (1 / rates.norm)
+    combined_W: Floats = (arithmetic_W**rates.norm + movement_W**rates.norm) ** (1 / rates.norm)
     return combined_W + launches_W * rates.launch_s
 
 
-def _flop_rates(known: "_Known", rates: Rates, precision: str) -> FloatArray:
+def _flop_rates(known: "_Known", rates: Rates, precision: str) -> Floats:
     names = {
         DTYPES.index("fp32"): "fp32",
         DTYPES.index("16-bit"): precision if precision != "fp32" else "bf16",
@@ -299,7 +297,7 @@ def _flop_rates(known: "_Known", rates: Rates, precision: str) -> FloatArray:
     return np.array([rate(*each) for each in kinds.each], float)[kinds.number_W]
 
 
-def _byte_rates(known: "_Known", work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
+def _byte_rates(known: "_Known", work: Work, rates: Rates, bytes_W: Ints) -> Floats:
     def rate(kind: int, operator: int, low: int, cached: int) -> float:
         num_bytes = 0 if cached else rates.cache_bytes + 1
         try:
@@ -317,7 +315,7 @@ def _byte_rates(known: "_Known", work: Work, rates: Rates, bytes_W: Int64Array) 
     for code in np.flatnonzero(np.bincount(code_W)).tolist():
         kind, operator, low = kinds.each[code // 2]
         rate_by_code[code] = rate(kind, operator, low, code % 2)
-    rate_W: FloatArray = rate_by_code[code_W]
+    rate_W: Floats = rate_by_code[code_W]
     return rate_W
 
 
@@ -334,10 +332,10 @@ class _Kinds:
     """
 
     each: list[list[int]]
-    number_W: Int64Array
+    number_W: Ints
 
     @classmethod
-    def of(cls, *columns_W: NDArray[Any]) -> "_Kinds":
+    def of(cls, *columns_W: Array) -> "_Kinds":
         """Return the kinds of these columns."""
         if not len(columns_W[0]):
             return cls([], np.zeros(0, np.int64))
@@ -368,7 +366,7 @@ class _Tiles:
         self._of_one = np.ceil(m / TILE) * np.ceil(n / TILE)
         self._tiles = self._of_one * batch
 
-    def loss(self, multiprocessors: int | None) -> FloatArray:
+    def loss(self, multiprocessors: int | None) -> Floats:
         """Return the factor by which each operator takes longer."""
         loss_W = np.ones(self._operators)
         if multiprocessors is None or not len(self._products):
@@ -395,7 +393,7 @@ class _Known:
         tiles: Those of products.
     """
 
-    rows_by_term: list[tuple[str, Int64Array]]
+    rows_by_term: list[tuple[str, Ints]]
     of_arithmetic: _Kinds
     of_movement: _Kinds
     tiles: _Tiles

@@ -15,6 +15,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Bools, Ints
 from brimful.base.errors import PlanError
 from brimful.planning.events import alive
 from brimful.planning.work import Details, Work
@@ -38,7 +39,6 @@ KINDS = (
 allocator keeps memory apart.
 """
 Int32Array = NDArray[np.int32]
-Int64Array = NDArray[np.int64]
 
 
 class Unrecorded(PlanError):
@@ -93,7 +93,7 @@ class Trace:
 
     events_E: Int32Array
     event_layers_E: Int32Array
-    sizes_S: Int64Array
+    sizes_S: Ints
     kinds_S: Int32Array
     places_S: Int32Array
     layers_S: Int32Array
@@ -106,7 +106,7 @@ class Trace:
     details: Details | None = None
 
     @cached_property
-    def is_evaluation_S(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
+    def is_evaluation_S(self) -> Bools:  # noqa: N802 - shape suffix
         """Storages that are allocated in the evaluation batch."""
         first = self.marks.get("evaluation", len(self.events_E))
         born = self.events_E[first:]
@@ -114,13 +114,13 @@ class Trace:
         is_evaluation_S[born[born > 0] - 1] = True
         return is_evaluation_S
 
-    def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
+    def live_E(self) -> Ints:  # noqa: N802 - shape suffix
         """Return the live bytes after each event, unrounded."""
         return np.cumsum(
             np.sign(self.events_E) * self.sizes_S[np.abs(self.events_E) - 1], dtype=np.int64
         )
 
-    def alive_at(self, event: int) -> Int64Array:
+    def alive_at(self, event: int) -> Ints:
         """Return the storages that are alive after an event, in order of allocation."""
         if event not in self._alive:
             lives = alive(self.events_E[: event + 1], len(self.sizes_S))
@@ -129,7 +129,7 @@ class Trace:
         return self._alive[event]
 
     @cached_property
-    def _alive(self) -> dict[int, Int64Array]:
+    def _alive(self) -> dict[int, Ints]:
         return {}
 
 

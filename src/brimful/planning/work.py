@@ -9,13 +9,12 @@ Suffixes: W operators ("pieces of work").
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Bools, Floats, Ints
+from brimful.base.types import Json
 from brimful.planning.step import EVALUATION_FACTOR
 
 PARTS = ("micro-batch", "further micro-batch", "optimizer", "evaluation")
@@ -29,8 +28,6 @@ DTYPES = ("fp32", "16-bit", "other")
 GLOBAL = -1
 """Layer of an operator that belongs to no block."""
 
-Int64Array = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 COUNTS = (
     "flop_W",
     "bytes_W",
@@ -55,7 +52,7 @@ aten/native/cuda/MultiTensorApply.cuh).
 """
 
 
-def _nothing() -> Int64Array:
+def _nothing() -> Ints:
     return np.zeros(0, np.int64)
 
 
@@ -88,28 +85,28 @@ class Work:
         operators: Names.
     """
 
-    flop_W: Int64Array
-    bytes_W: Int64Array
-    fused_bytes_W: Int64Array
-    m_W: Int64Array
-    n_W: Int64Array
-    k_W: Int64Array
-    batch_W: Int64Array
-    launches_W: Int64Array
-    fused_launches_W: Int64Array
-    classes_W: Int64Array
-    dtypes_W: Int64Array
-    parts_W: Int64Array
-    phases_W: Int64Array
-    layers_W: Int64Array
-    operators_W: Int64Array
-    repeats_W: FloatArray
+    flop_W: Ints
+    bytes_W: Ints
+    fused_bytes_W: Ints
+    m_W: Ints
+    n_W: Ints
+    k_W: Ints
+    batch_W: Ints
+    launches_W: Ints
+    fused_launches_W: Ints
+    classes_W: Ints
+    dtypes_W: Ints
+    parts_W: Ints
+    phases_W: Ints
+    layers_W: Ints
+    operators_W: Ints
+    repeats_W: Floats
     operators: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.flop_W)
 
-    def only(self, chosen_W: NDArray[np.bool_]) -> "Work":
+    def only(self, chosen_W: Bools) -> "Work":
         """Return the chosen operators."""
         arrays = {name: getattr(self, name)[chosen_W] for name in ARRAYS}
         return Work(**arrays, operators=self.operators)
@@ -128,19 +125,19 @@ class Work:
         """Return the floating-point operations of all operators and their repeats."""
         return float(np.dot(self.flop_W, self.repeats_W))
 
-    def counts(self) -> Int64Array:
+    def counts(self) -> Ints:
         """Return the fields of COUNTS as rows."""
         return np.stack([getattr(self, name) for name in COUNTS])
 
-    def with_counts(self, counts: Int64Array) -> "Work":
+    def with_counts(self, counts: Ints) -> "Work":
         """Return the operators with other counts."""
         return self.replaced(dict(zip(COUNTS, counts, strict=True)))
 
-    def replaced(self, arrays: Mapping[str, Any]) -> "Work":
+    def replaced(self, arrays: Json) -> "Work":
         """Return the work with other arrays."""
         return dataclasses.replace(self, **arrays)
 
-    def places_with_updates_summed(self) -> Int64Array:
+    def places_with_updates_summed(self) -> Ints:
         """Return the row of every operator in `with_updates_summed`."""
         update_W = self.parts_W == PARTS.index("optimizer")
         place_W = np.cumsum(~update_W) - 1
@@ -148,7 +145,7 @@ class Work:
         place_W[update_W] = (~update_W).sum() + group_W
         return place_W
 
-    def _kinds_of_update(self) -> tuple[Int64Array, Int64Array]:
+    def _kinds_of_update(self) -> tuple[Ints, Ints]:
         """Return the first operator of each kind, and the kind of each operator."""
         keys = np.stack([self.operators_W, self.classes_W, self.dtypes_W])
         _, first, group_W = np.unique(keys, axis=1, return_index=True, return_inverse=True)
@@ -205,12 +202,12 @@ class Calls:
         elements_L: The number of elements of all its tensors.
     """
 
-    rows_L: Int64Array
-    limits_L: Int64Array
-    tensors_L: Int64Array
-    elements_L: Int64Array
+    rows_L: Ints
+    limits_L: Ints
+    tensors_L: Ints
+    elements_L: Ints
 
-    def launches(self, rows: int) -> Int64Array:
+    def launches(self, rows: int) -> Ints:
         """Return the number of kernels of each of `rows` operators."""
         launches_L = np.maximum(
             -(-self.tensors_L // self.limits_L), -(-self.elements_L // LIST_ELEMENTS)
@@ -242,17 +239,17 @@ class Details:
         trains_P: 1 where it is trained, else 0.
     """
 
-    rows_D: Int64Array
-    bytes_D: Int64Array
-    fused_bytes_D: Int64Array
+    rows_D: Ints
+    bytes_D: Ints
+    fused_bytes_D: Ints
     calls: Calls
-    rows_U: Int64Array = dataclasses.field(default_factory=_nothing)
-    bytes_U: Int64Array = dataclasses.field(default_factory=_nothing)
-    fused_bytes_U: Int64Array = dataclasses.field(default_factory=_nothing)
-    calls_N: Int64Array = dataclasses.field(default_factory=_nothing)
-    elements_N: Int64Array = dataclasses.field(default_factory=_nothing)
-    parameters_P: Int64Array = dataclasses.field(default_factory=_nothing)
-    trains_P: Int64Array = dataclasses.field(default_factory=_nothing)
+    rows_U: Ints = dataclasses.field(default_factory=_nothing)
+    bytes_U: Ints = dataclasses.field(default_factory=_nothing)
+    fused_bytes_U: Ints = dataclasses.field(default_factory=_nothing)
+    calls_N: Ints = dataclasses.field(default_factory=_nothing)
+    elements_N: Ints = dataclasses.field(default_factory=_nothing)
+    parameters_P: Ints = dataclasses.field(default_factory=_nothing)
+    trains_P: Ints = dataclasses.field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,10 +268,10 @@ class ParametricWork:
     """
 
     work: Work
-    base: Int64Array
-    slope: Int64Array
-    chunk_slope: Int64Array
-    chunks_W: Int64Array
+    base: Ints
+    slope: Ints
+    chunk_slope: Ints
+    chunks_W: Ints
     sequence_length: int
 
     def at(self, micro_batch: int, loss_chunk: int) -> Work:
@@ -300,7 +297,7 @@ class ParametricWork:
         return self.work.with_counts(counts).replaced({"repeats_W": repeats_W})
 
 
-def block_growth(short: Work, longer: Work, example: int) -> Int64Array:
+def block_growth(short: Work, longer: Work, example: int) -> Ints:
     """Return the growth of the counts of operators outside the blocks with every block.
 
     Raises:
@@ -342,7 +339,7 @@ def refuse_others(one: Work, other: Work) -> None:
         raise IrregularWork("the operators differ between two sizes of the step")
 
 
-def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:
+def chunks_of(work: Work, chunk_slope: Ints) -> Ints:
     """Return for each row 1 in a full chunk of the loss, 2 in its last one, else 0. The last chunk
     repeats the operators of the full one. A loss may go through its chunks several times.
 

@@ -2,12 +2,12 @@
 memory and how long; and what judging them takes. No torch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 from brimful.base.errors import PlanError
+from brimful.base.types import Json
 from brimful.base.units import format_bytes
 from brimful.planning.base_scoring import TASK_EXAMPLES, TOKEN_S, token_seconds
 from brimful.planning.kv_cache import (
@@ -97,7 +97,7 @@ class TextWriter:
 
     recipe: Recipe
     plan: Plan
-    config: Mapping[str, Any]
+    config: Json
     parameters: int
     usable_bytes: int
     is_student: bool = True

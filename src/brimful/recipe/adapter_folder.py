@@ -11,6 +11,7 @@ from typing import Any
 
 from brimful.base.errors import RecipeError
 from brimful.base.strict_json import load_json
+from brimful.base.types import Json, JsonDict
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MOST_HEADER_BYTES = 100_000_000
@@ -54,7 +55,7 @@ def is_adapter_folder(value: object) -> bool:
     return isinstance(value, str) and (Path(value).expanduser() / CONFIG).is_file()
 
 
-def base_and_section(folder: Path) -> tuple[str, dict[str, Any]]:
+def base_and_section(folder: Path) -> tuple[str, JsonDict]:
     """Return the base model that adapters name, empty if none, and the section `adapter` that goes
     on with them.
 
@@ -75,7 +76,7 @@ def base_and_section(folder: Path) -> tuple[str, dict[str, Any]]:
     return str(config.get("base_model_name_or_path") or ""), section
 
 
-def go_on_with_adapters(values: dict[str, Any]) -> list[str]:
+def go_on_with_adapters(values: JsonDict) -> list[str]:
     """Where `model` or `adapter.start` is a folder of adapters, put the base model and the settings
     of the adapters into a recipe's values; return what is wrong.
 
@@ -101,7 +102,7 @@ def go_on_with_adapters(values: dict[str, Any]) -> list[str]:
     return problems
 
 
-def disagreements(section: Mapping[str, Any], own: Mapping[str, Any], start: str) -> list[str]:
+def disagreements(section: Json, own: Json, start: str) -> list[str]:
     """Return a line for each key in which an adapter section differs from trained adapters.
 
     Args:
@@ -135,7 +136,7 @@ def _problems_of_base(base: str, start: str) -> list[str]:
     return []
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _config(folder: Path) -> JsonDict:
     path = folder.expanduser() / CONFIG
     try:
         config = load_json(path.read_bytes())
@@ -154,7 +155,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
+def _refuse_other_kinds(folder: Path, config: Json) -> None:
     found = []
     if config.get("peft_type") != "LORA":
         found.append(f"peft_type {config.get('peft_type')}")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pydantic
 
@@ -17,6 +16,7 @@ from brimful.base.errors import RecipeError
 from brimful.base.kept_values import kept_value
 from brimful.base.problems import problem_lines
 from brimful.base.text import plural
+from brimful.base.types import JsonDict
 from brimful.recipe.adapter_folder import go_on_with_adapters
 from brimful.recipe.data import TABLE_ENDS, unpacked_name
 from brimful.recipe.other_names import OTHER_NAMES
@@ -103,14 +103,14 @@ def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
     return _changed(recipe.model_dump(mode="json"), changes, origin)
 
 
-def _values_of(name_or_path: str) -> tuple[dict[str, Any], str]:
+def _values_of(name_or_path: str) -> tuple[JsonDict, str]:
     """Return the values of a recipe file, and its name in errors. Those of shipped recipes are kept
     parsed.
     """
     text, origin = _read(name_or_path)
     if name_or_path not in shipped_names():
         return parse_mapping(text, origin), origin
-    values: dict[str, Any] = kept_value(
+    values: JsonDict = kept_value(
         f"{SHIPPED_PACKAGE}.{name_or_path}", text, lambda: parse_mapping(text, origin)
     )
     return values, origin
@@ -128,14 +128,14 @@ class _BeforeOverrides:
         problems: What is wrong with the presets.
     """
 
-    values: dict[str, Any]
-    written: dict[str, Any]
+    values: JsonDict
+    written: JsonDict
     preset: str | None
     offered: tuple[str, ...]
     problems: tuple[str, ...]
 
 
-def _changed(written: dict[str, Any], overrides: Sequence[str], origin: str) -> Recipe:
+def _changed(written: JsonDict, overrides: Sequence[str], origin: str) -> Recipe:
     preset_choice = choosing(overrides)
     base = _before_overrides(written, preset_choice, origin)
     changes = [assignment for assignment in overrides if assignment not in preset_choice]
@@ -151,7 +151,7 @@ def _changed(written: dict[str, Any], overrides: Sequence[str], origin: str) -> 
 
 
 def _before_overrides(
-    written: dict[str, Any], preset_choice: Sequence[str], origin: str
+    written: JsonDict, preset_choice: Sequence[str], origin: str
 ) -> _BeforeOverrides:
     """Take the presets out of a recipe's values, and apply the one that is chosen.
 
@@ -203,7 +203,7 @@ LEARNING_RATE_POWER = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
 def _scaled_learning_rates(
-    recipe: Recipe, base_values: dict[str, Any], overrides: Sequence[str]
+    recipe: Recipe, base_values: JsonDict, overrides: Sequence[str]
 ) -> dict[str, float]:
     """Return the scaled values of the optimizer section, by key.
 
@@ -254,7 +254,7 @@ def _unreadable(name_or_path: str, reason: str) -> RecipeError:
     )
 
 
-def _apply(assignments: Sequence[str], values: dict[str, Any]) -> list[str]:
+def _apply(assignments: Sequence[str], values: JsonDict) -> list[str]:
     """Set overrides in place; return what is wrong with them."""
     problems = []
     for assignment in assignments:
@@ -269,7 +269,7 @@ def _keys(assignments: Sequence[str]) -> set[str]:
     return {assignment.partition("=")[0] for assignment in assignments}
 
 
-def _follow_names(values: dict[str, Any], set_keys: set[str]) -> None:
+def _follow_names(values: JsonDict, set_keys: set[str]) -> None:
     """Let the file type that a recipe fixes for its own files give way, in place, where other files
     are named and their names say what they are.
 
@@ -294,9 +294,7 @@ _RIVALS = {"batch": ("sequences", "tokens"), "training": ("steps", "epochs", "to
 """Fields of which a section has exactly one: overriding one removes the file's others."""
 
 
-def _validate(
-    values: dict[str, Any], base: _BeforeOverrides, origin: str, problems: list[str]
-) -> Recipe:
+def _validate(values: JsonDict, base: _BeforeOverrides, origin: str, problems: list[str]) -> Recipe:
     try:
         recipe = Recipe.model_validate(values)
     except pydantic.ValidationError as error:
@@ -311,7 +309,7 @@ def _validate(
     return recipe
 
 
-def _broken_rules(values: dict[str, Any]) -> set[str]:
+def _broken_rules(values: JsonDict) -> set[str]:
     try:
         Recipe.model_validate(values)
     except pydantic.ValidationError as error:

@@ -2,11 +2,12 @@
 one, or judged answers with others, and what the model is compared with.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import pydantic
 from pydantic import Field
 
+from brimful.base.types import JsonDict
 from brimful.recipe.base import Section
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ WITHOUT_REFERENCE = ("simpo", "orpo", "cpo")
 """Losses of a pair that compare the model with no other."""
 OF_JUDGED = ("kto", "apo_zero_unpaired")
 """Losses of single answers that are desired or not."""
-_AS_DEFINED: dict[str, dict[str, Any]] = {
+_AS_DEFINED: dict[str, JsonDict] = {
     "ipo": {"per_token": True},
     "simpo": {"per_token": True, "beta": 2.0, "margin": 1.0},
     "orpo": {"per_token": True, "sft_weight": 1.0},
@@ -138,7 +139,7 @@ def rules_of(recipe: "Recipe") -> PreferenceRecipe:
     return rules
 
 
-def options_of_preference(recipe: "Recipe") -> dict[str, Any]:
+def options_of_preference(recipe: "Recipe") -> JsonDict:
     """Return what decides the loss of a step on preferences."""
     rules = rules_of(recipe).resolved
     foreign = _KEYS_OF_PAIRS if rules.loss in OF_JUDGED else _KEYS_OF_JUDGED

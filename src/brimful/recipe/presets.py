@@ -7,7 +7,7 @@ result, not the presets.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import pydantic
 from pydantic import Field
@@ -15,6 +15,7 @@ from pydantic import Field
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RecipeError
 from brimful.base.problems import problem_lines
+from brimful.base.types import JsonDict
 from brimful.recipe.base import Section
 
 KEYS = ("preset", "presets")
@@ -80,7 +81,7 @@ class _OfFile(Section):
     presets: Presets = Field({})
 
 
-def take_presets(values: dict[str, Any]) -> tuple[str | None, dict[str, PresetRecipe], list[str]]:
+def take_presets(values: JsonDict) -> tuple[str | None, dict[str, PresetRecipe], list[str]]:
     """Take the two keys out of a recipe's values.
 
     Returns:

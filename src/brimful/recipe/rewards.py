@@ -2,12 +2,13 @@
 from them.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import pydantic
 from pydantic import Field
 
 from brimful.base.discover import names_in
+from brimful.base.types import JsonDict
 from brimful.recipe.base import PositiveInt, Section, Share, known_name
 from brimful.recipe.preference import check_preference
 from brimful.recipe.rft import PROGRAM_VERIFIERS, VERIFIERS_PACKAGE
@@ -15,13 +16,13 @@ from brimful.recipe.rft import PROGRAM_VERIFIERS, VERIFIERS_PACKAGE
 if TYPE_CHECKING:
     from brimful.recipe.sections import Recipe
 
-_USUAL: dict[str, Any] = {
+_USUAL: JsonDict = {
     "scale": "group",
     "average": "answer",
     "clip": 0.2,
     "leave_out_equal": False,
 }
-_AS_DEFINED: dict[str, dict[str, Any]] = {
+_AS_DEFINED: dict[str, JsonDict] = {
     "dr_grpo": {"scale": "none", "average": "constant"},
     "dapo": {"average": "token", "clip_high": 0.28, "leave_out_equal": True},
     "gspo": {"clip": 3e-4, "clip_high": 4e-4},
@@ -195,7 +196,7 @@ def rewards_of(recipe: "Recipe") -> RewardsRecipe:
     return (recipe.rewards or RewardsRecipe()).resolved
 
 
-def options_of_rewards(recipe: "Recipe") -> dict[str, Any]:
+def options_of_rewards(recipe: "Recipe") -> JsonDict:
     """Return what decides the loss of a step on rewarded answers."""
     rules = rewards_of(recipe)
     is_old = rules.updates > 1 or rules.weight_cap is not None

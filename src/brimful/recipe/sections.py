@@ -5,13 +5,14 @@ Importing this module imports neither torch nor transformers.
 """
 
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 from pydantic import Field
 
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RecipeError
+from brimful.base.types import JsonDict
 from brimful.recipe.base import (
     LARGEST_BATCH,
     LONGEST,
@@ -150,7 +151,7 @@ class ModelRecipe(Section):
         return self
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonDict:
         """The values by which a run is recognised; keys that came later are left out at their
         defaults, so that older runs go on.
         """
@@ -662,7 +663,7 @@ class Recipe(Section):
         return kind_of_method(self.method)
 
     @property
-    def loss_options(self) -> dict[str, Any]:
+    def loss_options(self) -> JsonDict:
         """What decides the method's loss: that of its steps, and the seed."""
         return {**self.kind.step_options(self), "seed": self.seed}
 

@@ -22,6 +22,7 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.model import packed_texts
 from brimful.model.adapter_reach import out_of_reach
 from brimful.model.added_tokens import rows_to_train
@@ -117,7 +118,7 @@ def _lists_of_blocks(config: PretrainedConfig) -> dict[str, list[Any]]:
     }
 
 
-def _values_of_blocks(config: PretrainedConfig) -> dict[int, dict[str, Any]]:
+def _values_of_blocks(config: PretrainedConfig) -> dict[int, JsonDict]:
     """Return the values of its own that a block has (transformers' `per_layer_config`)."""
     own = vars(config).get(_OWN_VALUES)
     return {} if own is None else own.per_layer_overrides

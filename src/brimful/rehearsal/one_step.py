@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import Numbers
 from brimful.data.batches import IGNORED, Batch, StepBatch
 from brimful.data.masking import MaskingRules, masked
 from brimful.model.build import build
@@ -79,7 +80,7 @@ def take_step(
     reduced: Reduced,
     options: StepOptions,
     device: torch.device,
-    second_moments: Mapping[str, float] | None = None,
+    second_moments: Numbers | None = None,
 ) -> StepResult:
     """Run one optimizer step of the training loop, with weights and sequences from the recipe's
     seed.
@@ -190,7 +191,7 @@ def mean_squares(gradients: Mapping[str, Tensor]) -> dict[str, float]:
     return {name: float(gradient.double().square().mean()) for name, gradient in gradients.items()}
 
 
-def _states(model: nn.Module, second_moments: Mapping[str, float]) -> dict[str, Tensor]:
+def _states(model: nn.Module, second_moments: Numbers) -> dict[str, Tensor]:
     states = {}
     for name, parameter in model.named_parameters():
         states[f"{name}:step"] = torch.tensor(float(STATES_STEP))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import JsonDict
 from brimful.model.blocks import hidden_matrices
 from brimful.planning.choices import MUON, ROUNDED
 from brimful.planning.step import StepSpec
@@ -77,7 +78,7 @@ class EightBitAdamW(torch.optim.Optimizer):
         cuda: One kernel updates in place; a CPU holds both states of a tensor in fp32 meanwhile.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], *, paged: bool, cuda: bool = True) -> None:
+    def __init__(self, groups: list[JsonDict], *, paged: bool, cuda: bool = True) -> None:
         super().__init__(groups, {"fused": False})
         self._paged, self._cuda = paged and cuda, cuda
 

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from brimful.base.types import JsonDict
+
 MOST_KNOWN = 100_000
 """Calls, some 500 bytes each; a recording has a few hundred of its own."""
 _PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
@@ -63,14 +65,14 @@ def _fake(mode: FakeTensorMode, made: Tensor, device: torch.device) -> FakeTenso
     return fake
 
 
-_ATTRIBUTES: dict[torch.device, dict[str, Any]] = {}
+_ATTRIBUTES: dict[torch.device, JsonDict] = {}
 _Output = _Made | int
 """An output that is made, or the argument that is returned."""
 _KNOWN: dict[Any, tuple[type | None, tuple[_Output, ...]]] = {}
 """By operator and all that decides its outputs; like torch's cache, of the whole process."""
 
 
-def call(mode: FakeTensorMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(mode: FakeTensorMode, func: Any, args: tuple[Any, ...], kwargs: JsonDict) -> Any:
     """Return what an operator returns on fake tensors of this mode."""
     if type(func) is not OpOverload or mode.shape_env is not None:
         return func(*args, **kwargs)
@@ -99,7 +101,7 @@ def _outputs(
 
 
 def _key_of(
-    mode: FakeTensorMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    mode: FakeTensorMode, func: OpOverload, args: tuple[Any, ...], kwargs: JsonDict
 ) -> tuple[Any, ...]:
     """Return all that decides the outputs of a call.
 

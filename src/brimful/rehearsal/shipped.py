@@ -14,9 +14,9 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from brimful.base.kept_values import kept_value
+from brimful.base.types import Json
 from brimful.base.version import version_of
 from brimful.planning.architecture import NOT_OF_THE_STEP, NotOfItsKind, Widths, network_of, serves
 from brimful.planning.family_file import FORMAT, DamagedFile, opened
@@ -46,7 +46,7 @@ class About:
     """
 
     versions: Mapping[str, str]
-    defaults: Mapping[str, Any]
+    defaults: Json
     places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
 
 
@@ -76,9 +76,7 @@ class Shipped:
         return None if content is None else content[start:end]
 
 
-def widened(
-    key: TraceFamilyKey, defaults: Mapping[str, Any]
-) -> tuple[TraceFamilyKey, Widths] | None:
+def widened(key: TraceFamilyKey, defaults: Json) -> tuple[TraceFamilyKey, Widths] | None:
     """Return the key of the family that serves networks of any width with this structure, and the
     widths of this network; None where steps of this kind have no such family.
 
@@ -98,7 +96,7 @@ def widened(
     return wide, network.widths
 
 
-def name_of(key: TraceFamilyKey, defaults: Mapping[str, Any]) -> str:
+def name_of(key: TraceFamilyKey, defaults: Json) -> str:
     """Return the name of a family's file: a digest of all that decides it but the libraries.
 
     Args:

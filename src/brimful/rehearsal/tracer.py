@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -15,6 +14,7 @@ from torch._subclasses.fake_tensor import (
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.model import attention
 from brimful.planning.architecture import LETTERS, SMALL_STATES, Widths, values_of, widths
 from brimful.planning.family import Family
@@ -239,7 +239,7 @@ def _spec_of(key: TraceFamilyKey, number: int, network: Widths | None) -> StepSp
 def _with_widths(spec: StepSpec, network: Widths | None) -> StepSpec:
     if network is None:
         return spec
-    structure: dict[str, Any] = json.loads(spec.config_json)
+    structure: JsonDict = json.loads(spec.config_json)
     config = canonical({**structure, **values_of(network)})
     return dataclasses.replace(spec, config_json=config)
 

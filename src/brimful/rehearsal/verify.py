@@ -16,12 +16,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe, torch_device
 from brimful.planning.choices import MUON, ROUNDED
@@ -96,7 +96,7 @@ class Verification:
     def passed(self) -> bool:
         return all(check.passed for check in self.checks)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Plain values for JSON; a difference that is no number is null."""
         checks = [
             {

@@ -6,7 +6,7 @@ Suffixes: W operators.
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brimful.base.types import Json
 from brimful.hardware.rates import CLASSES
 from brimful.planning.work import DTYPES, PARTS, PHASES, Calls, Details, Work
 from brimful.rehearsal.kernel_sizes import NO_LIST, launches, list_elements, lists_of, product
@@ -407,7 +408,7 @@ def _tensors(value: Any) -> list[Tensor]:
     return []
 
 
-def _operands_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[list[Tensor]]:
+def _operands_of(args: Sequence[Any], kwargs: Json) -> list[list[Tensor]]:
     """Return the tensors of every argument except `out`."""
     named = [value for name, value in kwargs.items() if name != "out"]
     return [_tensors(value) for value in (*args, *named)]

@@ -1,12 +1,13 @@
 """The catalogs of devices and of published models, as rows and as tables for a terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from brimful.base.discover import did_you_mean
 from brimful.base.env import hub_cache_folder, runs_folder
 from brimful.base.errors import RequestError
 from brimful.base.text import plural
+from brimful.base.types import Numbers
 from brimful.base.units import format_bytes, format_count, format_money
 from brimful.hardware import catalog as device_catalog
 from brimful.hardware.naming import short_name
@@ -29,7 +30,7 @@ class CatalogDevice:
     kind: str
     memory_bytes: int
     bandwidth_bytes_per_s: float | None
-    dense_flop_per_s: Mapping[str, float]
+    dense_flop_per_s: Numbers
     power_w: float | None
     usd_per_hour: float | None
     price_read: str | None

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from brimful.base.arrays import Floats
 from brimful.report.bars import Part
 from brimful.report.table import Interval
-
-FloatArray = NDArray[np.float64]
 
 MAX_POINTS, MAX_SMOOTH_POINTS = 800, 250
 """Points of a longer series that are kept, extremes among them, and of a running mean."""
@@ -144,7 +143,7 @@ def noisy(name: str, x: ArrayLike, y: ArrayLike, role: Role = "training") -> tup
     return series_of("", x, y, look="faint", role=role), mean_of(name, x, y, role=role)
 
 
-def rounded(values: Sequence[float] | FloatArray) -> tuple[Any, ...]:
+def rounded(values: Sequence[float] | Floats) -> tuple[Any, ...]:
     """Numbers with `DIGITS` significant digits; None for what is not finite."""
     return tuple(float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in values)
 
@@ -155,7 +154,7 @@ def usual_range(values: ArrayLike) -> tuple[float, float]:
     return 0.0, float(max(high, low)) * 1.2 or 1.0
 
 
-def smooth(values: FloatArray) -> FloatArray:
+def smooth(values: Floats) -> Floats:
     """Centred running mean over `SMOOTH_SHARE` of the series; shorter at the ends, so the same
     length comes back.
     """
@@ -166,7 +165,7 @@ def smooth(values: FloatArray) -> FloatArray:
     return np.asarray((sums[last] - sums[first]) / (last - first), dtype=np.float64)
 
 
-def thin(x_N: FloatArray, y_N: FloatArray, most: int = MAX_POINTS) -> tuple[FloatArray, FloatArray]:
+def thin(x_N: Floats, y_N: Floats, most: int = MAX_POINTS) -> tuple[Floats, Floats]:
     """At most about `most` points: the lowest and the highest of each stretch, and both ends."""
     if len(y_N) <= most:
         return x_N, y_N

@@ -10,6 +10,7 @@ from rich.text import Text as Line
 
 from brimful.base.rundir import write_text_atomically
 from brimful.base.text import clause, plural
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.base.warning_codes import as_note
 from brimful.report.bars import Bar, Bars, Part
 from brimful.report.terminal import LEARNED, told
@@ -130,16 +131,16 @@ class DataView:
     rows: Sequence[SeenRow]
     splits: Mapping[str, SeenSplit]
     notes: Sequence[str]
-    not_learned: Sequence[Mapping[str, Any]]
+    not_learned: Sequence[Json]
     bad_rows: Sequence[Mapping[str, str]]
-    weights: Mapping[str, float]
+    weights: Numbers
 
     @property
     def remarks(self) -> list[str]:
         """The notes as they are told before training."""
         return [*map(as_note, self.notes)]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """For `--json`; tokens are [id, text, whether it is learned, and special]."""
         values = asdict(self)
         for row, seen in zip(values["rows"], self.rows, strict=True):

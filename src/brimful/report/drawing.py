@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from brimful.base.types import JsonDict
 from brimful.base.units import format_count
 from brimful.report.bars import Bars, Part
 from brimful.report.chart import Chart, Matrix, Rule, Series
@@ -68,7 +69,7 @@ DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)))
 the offset and the lengths of dashes and gaps, as matplotlib takes them.
 """
 DASHES_OF_ROLES = {"baseline": DASHES[1], "chance": DASHES[2]}
-LOOKS: dict[str, dict[str, Any]] = {
+LOOKS: dict[str, JsonDict] = {
     "line": {"linewidth": 1.7},
     "faint": {"linewidth": 0.8, "alpha": 0.35},
     "dotted": {"linewidth": 1.4, "marker": "o", "markersize": 4},
@@ -176,7 +177,7 @@ def _draw_chart(chart: Chart, axes: Axes) -> None:
             transform=axes.get_xaxis_transform(),
         )
     for mark in chart.marks:
-        ring: dict[str, Any] = {
+        ring: JsonDict = {
             "markersize": 10,
             "markerfacecolor": "none",
             "color": COLOURS["kept"],
@@ -189,7 +190,7 @@ def _draw_chart(chart: Chart, axes: Axes) -> None:
 
 
 def _draw_series(series: Series, axes: Axes) -> None:
-    look: dict[str, Any] = {
+    look: JsonDict = {
         "color": COLOURS.get(series.role, PLACES[series.place % len(PLACES)]),
         "linestyle": DASHES_OF_ROLES.get(
             series.role, DASHES[0 if series.role else series.place % len(DASHES)]
@@ -206,7 +207,7 @@ def _draw_series(series: Series, axes: Axes) -> None:
             axes.vlines(x, *ends, color=look["color"], linewidth=1.2, alpha=0.6)
 
 
-def _line(level: Rule) -> dict[str, Any]:
+def _line(level: Rule) -> JsonDict:
     return {"color": COLOURS[level.role], "linewidth": 1.2, "linestyle": (0, (4, 3))}
 
 

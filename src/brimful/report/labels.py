@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Ints
 from brimful.base.rundir import finite
 from brimful.report.quantities import format_number, listed
 from brimful.report.table import Cell, Interval, Table, table_of
@@ -333,7 +333,7 @@ def _label_cells(metrics: LabelMetrics) -> list[Cell]:
     return [*cells, known_cell(metrics.support, "{:,.0f}".format)]
 
 
-def confusion(score: LabelScore) -> NDArray[np.int64] | None:
+def confusion(score: LabelScore) -> Ints | None:
     """Return texts by true label (rows) and given label (columns), (C, C); None for texts with
     several labels, and where there is none.
     """

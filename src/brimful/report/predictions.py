@@ -1,9 +1,9 @@
 """Every prediction of a run's plan beside what was measured."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from brimful.base.text import plural
+from brimful.base.types import Numbers
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.planning.cost import OF_ROUNDS
 from brimful.report.judgement import Judgement, judge
@@ -186,7 +186,7 @@ def time_terms(run: RunFolder) -> list[tuple[str, float]]:
     return largest_first(run.plan.time_terms if run.plan else {})
 
 
-def largest_first(terms: Mapping[str, float]) -> list[tuple[str, float]]:
+def largest_first(terms: Numbers) -> list[tuple[str, float]]:
     """Return terms above zero with their labels, the largest first."""
     known = [(label(name), float(size)) for name, size in terms.items() if size and size > 0]
     return sorted(known, key=lambda term: -term[1])

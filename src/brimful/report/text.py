@@ -1,10 +1,11 @@
 """Results as lines for a terminal."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from brimful.base.types import Json
 from brimful.report.judgement import judgements_in_words
 from brimful.report.page.label_text import label_lines
 from brimful.report.page.predicted import prediction_tables
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 
-def evaluation_lines(results: Mapping[str, Any], width: float = math.inf) -> list[str]:
+def evaluation_lines(results: Json, width: float = math.inf) -> list[str]:
     """Return the results of an evaluation, as scores.json holds them: a table of losses and one for
     each task; more for the split that a classifier is judged by. Tables fit `width` columns.
     """
@@ -98,7 +99,7 @@ def finding_lines(findings: Sequence["Finding"]) -> list[str]:
     return lines
 
 
-def _layer_line(row: Mapping[str, Any]) -> str:
+def _layer_line(row: Json) -> str:
     """`block 1: cosine 0.31, norm ratio 0.98`."""
     values = (
         f"{key.replace('_', ' ')} {_digits(value)}" for key, value in row.items() if key != "layer"

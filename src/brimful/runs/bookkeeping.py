@@ -2,22 +2,22 @@
 best checkpoint, hashes of files, samples of a chain and the comparison of a study.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION, read_json
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.runs.files import STATUS_FILE, STUDY_FILE
-from brimful.runs.parsing import Json, mapping, parse, parse_value
+from brimful.runs.parsing import mapping, parse, parse_value
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnCounts:
     """Samples of a round by their fate: kept, or the reason why not."""
 
-    fates: Mapping[str, float] = field(default_factory=dict)
+    fates: Numbers = field(default_factory=dict)
 
     @property
     def kept(self) -> float | None:
@@ -69,7 +69,7 @@ class _RecordedStatus:
     status: Literal["running", "stopped", "finished"] | None = None
 
 
-def json_or_none(path: Path) -> dict[str, Any] | None:
+def json_or_none(path: Path) -> JsonDict | None:
     """Return the mapping in a JSON file, None for anything else."""
     try:
         value = read_json(path)

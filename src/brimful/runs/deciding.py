@@ -17,6 +17,7 @@ from brimful.base.rundir import (
     write_text_atomically,
 )
 from brimful.base.text import plural, reason_of
+from brimful.base.types import JsonDict
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.hardware.monitored import monitored_until
 from brimful.recipe import Recipe, load_text
@@ -89,13 +90,13 @@ def recipe_of_run(run_folder: Path) -> Recipe:
         raise RecipeError(f"{error}\n{_remedy(path)}") from error
 
 
-def read_deciding(run_folder: Path, name: str) -> dict[str, Any]:
+def read_deciding(run_folder: Path, name: str) -> JsonDict:
     """Return what one of the JSON files of `DECIDING_FILES` holds.
 
     Raises:
         RunFolderError: it is missing or damaged; says how to bring it back.
     """
-    values: dict[str, Any] = _with_remedy(read_object, run_folder / name)
+    values: JsonDict = _with_remedy(read_object, run_folder / name)
     return values
 
 
@@ -119,7 +120,7 @@ def texts_of(run_folder: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in paths if not problem_of(path)}
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> JsonDict:
     """Return what a JSON file of a run holds.
 
     Raises:
@@ -129,7 +130,7 @@ def read_object(path: Path) -> dict[str, Any]:
     belongs = isinstance(values, dict) and not _ELSEWHERE.intersection(values)
     if not belongs or (path.name == STATUS_FILE and "status" not in values):
         raise RunFolderError(f"{path} holds something else than was written there.")
-    found: dict[str, Any] = values
+    found: JsonDict = values
     return found
 
 

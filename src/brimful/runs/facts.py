@@ -5,7 +5,8 @@ samples of text and the copy in a mirror.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from brimful.runs.parsing import WHOLE, Json, parse
+from brimful.base.types import Json, Numbers
+from brimful.runs.parsing import WHOLE, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class DataSection:
 class LabelsSection:
     """The section `labels` of a recipe; `class_weights` is a rule's name or weights by label."""
 
-    class_weights: str | Mapping[str, float] | None = None
+    class_weights: str | Numbers | None = None
     loss: str = ""
     label_smoothing: float | None = None
 
@@ -209,7 +210,7 @@ class SplitFacts:
     dropped: float | None = None
     texts: float | None = None
     words: WordCounts = WordCounts()
-    labels: Mapping[str, float] = field(default_factory=dict)
+    labels: Numbers = field(default_factory=dict)
     values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)
 
 

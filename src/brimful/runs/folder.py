@@ -10,6 +10,7 @@ from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import require_sound
 from brimful.base.rundir import read_journal, read_json
+from brimful.base.types import JsonDict
 from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.planning.plan import Plan
 from brimful.recipe.kinds import KINDS, Kind
@@ -286,7 +287,7 @@ def empty_run(run_folder: Path) -> RunFolder:
 
 def folder_of(
     run_folder: Path,
-    files: dict[str, Any],
+    files: JsonDict,
     recipe_text: str,
     monitored: Monitored,
     problems: dict[str, str],

@@ -2,7 +2,9 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from brimful.base.types import JsonDict
 
 RunT = TypeVar("RunT")
 ResultT = TypeVar("ResultT")
@@ -14,7 +16,7 @@ def once_per_run(function: Callable[[RunT], ResultT]) -> Callable[[RunT], Result
 
     @functools.wraps(function)
     def kept(run: RunT) -> ResultT:
-        results: dict[str, Any] = run.__dict__.setdefault("_results", {})
+        results: JsonDict = run.__dict__.setdefault("_results", {})
         if name not in results:
             results[name] = function(run)
         result: ResultT = results[name]

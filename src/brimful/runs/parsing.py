@@ -14,8 +14,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from brimful.base.rundir import finite
+from brimful.base.types import Json, JsonDict
 
-Json = Mapping[str, Any]
 Bounds = tuple[float, float]
 """The lower and the upper end of an interval."""
 Reader = Callable[[object], Any]
@@ -50,7 +50,7 @@ def parse_value(hint: Any, value: object) -> Any:
     return _reader(hint)(value)
 
 
-def mapping(value: object) -> dict[str, Any]:
+def mapping(value: object) -> JsonDict:
     """Return a mapping as it is, an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 

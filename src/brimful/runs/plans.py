@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 
 from brimful.base.rundir import finite
+from brimful.base.types import Json
 from brimful.planning.plan import Plan, Prediction
-from brimful.runs.parsing import Bounds, Json, mapping, parse, parse_value
+from brimful.runs.parsing import Bounds, mapping, parse, parse_value
 
 
 def read_plan(values: Json) -> Plan | None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from brimful.base.rundir import finite
-from brimful.runs.parsing import WHOLE, Bounds, Json, parse
+from brimful.base.types import Json, Numbers
+from brimful.runs.parsing import WHOLE, Bounds, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class StepRecord(Record):
     tokens_per_second: float | None = None
     memory_bytes: float | None = None
     allocated_bytes: float | None = None
-    named: Mapping[str, float] = field(default_factory=dict)
+    named: Numbers = field(default_factory=dict)
 
     @property
     def own_time_s(self) -> float | None:
@@ -89,7 +90,7 @@ class EvaluationRecord(Record):
     windows: int | None = None
     tokens_per_second: float | None = None
     best: bool = False
-    named: Mapping[str, float] = field(default_factory=dict)
+    named: Numbers = field(default_factory=dict)
 
     @property
     def minimized(self) -> float | None:
@@ -99,7 +100,7 @@ class EvaluationRecord(Record):
         return self.objective if "objective" in self.values else self.loss
 
     @cached_property
-    def metrics(self) -> Mapping[str, float]:
+    def metrics(self) -> Numbers:
         """Every number of the record by name, such as the metrics of a classifier."""
         numbers = {name: finite(value) for name, value in self.values.items()}
         return {name: number for name, number in numbers.items() if number is not None}

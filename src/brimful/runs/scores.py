@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from brimful.base.rundir import finite
-from brimful.runs.parsing import WHOLE, Bounds, Json, mapping, parse, parse_value
+from brimful.base.types import Json, Numbers
+from brimful.runs.parsing import WHOLE, Bounds, mapping, parse, parse_value
 
 LAYERS = "layers"
 """Key in scores.json of what was measured inside the model, not a split."""
@@ -83,7 +84,7 @@ class LikelihoodScore:
     seconds: float | None = None
     tokens_per_second: float | None = None
     baselines: Mapping[str, BaselineScore] = field(default_factory=dict)
-    named: Mapping[str, float] = field(default_factory=dict)
+    named: Numbers = field(default_factory=dict)
     accuracy_interval: Bounds | None = None
     values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json, records_lost
+from brimful.base.types import Json, Numbers
 from brimful.runs.files import EVALUATIONS_FOLDER
-from brimful.runs.parsing import WHOLE, Json, parse
+from brimful.runs.parsing import WHOLE, parse
 from brimful.runs.scores import MetricValue
 
 
@@ -55,7 +56,7 @@ class RecordedAnswer:
     shots: str = ""
     reference: str = ""
     kind: str = ""
-    scores: Mapping[str, float] = field(default_factory=dict)
+    scores: Numbers = field(default_factory=dict)
     completion: str = ""
     finish: str = ""
     error: str = ""

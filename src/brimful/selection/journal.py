@@ -3,9 +3,9 @@ the two files that others read.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import (
@@ -16,6 +16,7 @@ from brimful.base.rundir import (
     write_text_atomically,
 )
 from brimful.base.text import shortened
+from brimful.base.types import Json, JsonDict
 from brimful.data.formats import Message, Prompt
 from brimful.model.fingerprint import is_same_model
 from brimful.selection.choose import SelectionRules, prefix
@@ -33,7 +34,7 @@ PAIRS_FILE = "pairs.jsonl"
 _NO_SAMPLE = frozenset({"decides", "backend"})
 
 
-def is_sample(record: Mapping[str, Any]) -> bool:
+def is_sample(record: Json) -> bool:
     """Return whether a record of the journal is a sample, and not about how they are drawn."""
     return not _NO_SAMPLE & record.keys()
 
@@ -56,7 +57,7 @@ class SampleJournal:
             a record is no sample.
     """
 
-    def __init__(self, folder: Path, decides: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, decides: Json) -> None:
         self.held: list[JudgedSample] = []
         self.backend = ""
         self._known: set[tuple[str, int]] = set()
@@ -106,7 +107,7 @@ class SampleJournal:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _read(self, folder: Path, decides: dict[str, Any]) -> None:
+    def _read(self, folder: Path, decides: JsonDict) -> None:
         records = list(read_journal(self._journal.path))
         if not records:
             self._journal.append({"decides": decides})
@@ -175,7 +176,7 @@ def write_samples(
     return [sample for _, sample in counted]
 
 
-def training_row(prompt: Prompt, completion: str) -> dict[str, Any]:
+def training_row(prompt: Prompt, completion: str) -> JsonDict:
     """A row for method `sft`, in the format prompt: both text, or both lists of messages."""
     if isinstance(prompt, str):
         return {"prompt": prompt, "completion": completion}
@@ -195,7 +196,7 @@ def kept_paths(folders: Iterable[Path]) -> dict[str, frozenset[str]]:
     return {name: frozenset(paths) for name, paths in kept.items()}
 
 
-def _record(question: SampledPrompt, sample: JudgedSample) -> dict[str, Any]:
+def _record(question: SampledPrompt, sample: JudgedSample) -> JsonDict:
     """A line of samples.jsonl: what was asked in words, and all about the answer."""
     return {
         "id": question.id,
@@ -205,7 +206,7 @@ def _record(question: SampledPrompt, sample: JudgedSample) -> dict[str, Any]:
     }
 
 
-def _refuse_other(folder: Path, before: object, now: dict[str, Any]) -> None:
+def _refuse_other(folder: Path, before: object, now: JsonDict) -> None:
     if before == now:
         return
     if not isinstance(before, dict):

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from brimful.base.errors import DataError
 from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
+from brimful.base.types import JsonDict
 from brimful.data.conversations import Message
 from brimful.selection.choose import SelectionRules, obstacle
 from brimful.selection.draw import seed_of
@@ -64,7 +64,7 @@ class PairCounts:
                 " questions that the model answers now and then."
             )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         return asdict(self)
 
 
@@ -90,7 +90,7 @@ def write_pairs(
     of_question: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
     for sample in samples:
         of_question[sample.question].append(sample)
-    rows, counts = list[dict[str, Any]](), {"questions": 0, "without_right": 0, "without_wrong": 0}
+    rows, counts = list[JsonDict](), {"questions": 0, "without_right": 0, "without_wrong": 0}
     for question in questions:
         right, wrong = (
             _distinct(of_question[question.id], rules, fates, seed_of(seed, question.id, number))

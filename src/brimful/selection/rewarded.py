@@ -1,7 +1,7 @@
 """Answers of a model to questions, drawn by its present weights and rewarded by verifiers."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ import xxhash
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import RequestError
+from brimful.base.types import Json
 from brimful.generation.backends.choice import backend_for
 from brimful.generation.engine import longest_first
 from brimful.generation.requests import Request, StopRules
@@ -42,7 +43,7 @@ class RewardedQuestion:
     text: str
     prompt_ids: tuple[int, ...]
     reference: str
-    row: Mapping[str, Any]
+    row: Json
     where: str
 
 

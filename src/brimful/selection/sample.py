@@ -2,12 +2,12 @@
 as a line of samples.jsonl.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import finite_record
+from brimful.base.types import Json, JsonDict
 from brimful.data.formats import Prompt
 from brimful.generation.requests import Finish
 from brimful.verify.verifier import VerdictStatus
@@ -92,14 +92,14 @@ class JudgedSample:
     def is_correct(self) -> bool:
         return self.status == "correct"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return a record. Values that JSON cannot hold are null and listed in `nonfinite`, as in
         a journal.
         """
         return finite_record(dict(vars(self)))
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any], where: str) -> "JudgedSample":
+    def from_json(cls, record: Json, where: str) -> "JudgedSample":
         """The sample of a record.
 
         Raises:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any
 
 from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
 from brimful.base.text import shortened
+from brimful.base.types import JsonDict
 from brimful.generation.loops import text_ends_in_loop
 from brimful.selection.choose import SelectionRules
 from brimful.selection.sample import FATES, JudgedSample, SampledPrompt
@@ -134,7 +134,7 @@ class Statistics:
         """Samples that are trained on."""
         return self.fates.get("kept", 0)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         return asdict(self)
 
 

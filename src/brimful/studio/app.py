@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from brimful.base.errors import BrimfulError
 from brimful.base.local_server import event, json_body
+from brimful.base.types import Json
 from brimful.hardware import catalog
 from brimful.planning.survey import Margin
 from brimful.report.page.html import render_report, script
@@ -175,9 +176,7 @@ class Studio:
             raise HTTPException(503, "too many answers are being written. Try again later.")
         return StreamingResponse(self._events(name, values, request), media_type=STREAM)
 
-    async def _events(
-        self, name: str, values: Mapping[str, Any], request: Request
-    ) -> AsyncGenerator[str]:
+    async def _events(self, name: str, values: Json, request: Request) -> AsyncGenerator[str]:
         """Yield what an act tells, as it comes; it ends when nobody waits for it."""
         loop, told = asyncio.get_running_loop(), asyncio.Queue[Update | None]()
         asked = PageRequest(

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from brimful.base.errors import RequestError
+from brimful.base.types import Json
 
 Update = Mapping[str, str]
 """`slot`, the id of a place, with its `html` or its `value`; or the tab to `go` to."""
@@ -22,7 +22,7 @@ class PageRequest:
         left: Set when the page waits no longer.
     """
 
-    values: Mapping[str, Any]
+    values: Json
     tell: Callable[[Update], object]
     left: threading.Event = field(default_factory=threading.Event)
     _endings: list[Callable[[], object]] = field(default_factory=list)

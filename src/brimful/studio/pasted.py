@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RecipeError, RequestError
 from brimful.base.strict_json import load_json
+from brimful.base.types import Json, JsonDict
 from brimful.model import catalog
 from brimful.model.gguf_file import is_gguf
 from brimful.recipe import OF_RECIPE, Recipe, load_text, shipped_names
@@ -54,7 +54,7 @@ class PastedConfig:
         published: The model of the catalog that it describes, if any.
     """
 
-    values: Mapping[str, Any]
+    values: Json
     ignored: tuple[str, ...]
     published: str | None
 
@@ -149,7 +149,7 @@ def _refuse_tangles(text: str, origin: str) -> None:
 
 def refuse_sizes(recipe: Recipe, origin: str) -> None:
     """Raises RecipeError for numbers that would only keep this machine busy."""
-    sizes: dict[str, Any] = {
+    sizes: JsonDict = {
         "sequence_length": recipe.sequence_length,
         "effective_batch": recipe.effective_batch,
         "plan.micro_batch": recipe.plan.micro_batch,
@@ -205,7 +205,7 @@ def pasted_config(text: str) -> PastedConfig | None:
     return PastedConfig(sizes, ignored, same)
 
 
-def _parts(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _parts(values: Json) -> list[Json]:
     """A config, and the ones within it."""
     return [
         values,
@@ -218,7 +218,7 @@ def _parts(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _above(sizes: Mapping[str, Any], limits: Mapping[str, int]) -> str:
+def _above(sizes: Json, limits: Mapping[str, int]) -> str:
     wrong = [
         f"{name} {value:,} is above {limits[name]:,}"
         for name, value in sizes.items()

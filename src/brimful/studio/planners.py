@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.types import JsonDict
 from brimful.studio.asked import PageRequest
 from brimful.studio.fit import Fit, assess
 from brimful.studio.fit_request import FitRequest
@@ -47,7 +48,7 @@ class _Planner:
     process: BaseProcess
     pipe: "Connection[Any, Any]"
 
-    def answer(self, request: FitRequest, settings: dict[str, Any]) -> Fit:
+    def answer(self, request: FitRequest, settings: JsonDict) -> Fit:
         """Return the answer.
 
         Raises:
@@ -107,7 +108,7 @@ class Planners:
         finally:
             self._room.release()
 
-    def _answered(self, asked: PageRequest, request: FitRequest, settings: dict[str, Any]) -> Fit:
+    def _answered(self, asked: PageRequest, request: FitRequest, settings: JsonDict) -> Fit:
         try:
             planner = self._idle.pop()
         except IndexError:
@@ -167,9 +168,7 @@ def work(pipe: "Connection[Any, Any]", assess: Assess) -> None:
             pipe.send(_answered(assess, request, settings))
 
 
-def _answered(
-    assess: Assess, request: FitRequest, settings: dict[str, Any]
-) -> tuple[str, Fit | str]:
+def _answered(assess: Assess, request: FitRequest, settings: JsonDict) -> tuple[str, Fit | str]:
     """Return the answer, or the words of an error: its object may not fit through a pipe."""
     try:
         return "answer", assess(request, **settings)

@@ -3,11 +3,11 @@ placeholders to be replaced.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from brimful.base.errors import RequestError
+from brimful.base.types import Json, JsonDict
 from brimful.model import catalog
 from brimful.planning.specs import facts_of_values
 from brimful.recipe import Recipe
@@ -48,9 +48,7 @@ APPROACHES: dict[str, Approach] = {
 """By method; the method "as the recipe" has none."""
 
 
-def template(
-    model: str, method: Method, values: Mapping[str, Any] | None = None, *, data: str = ""
-) -> Recipe:
+def template(model: str, method: Method, values: Json | None = None, *, data: str = "") -> Recipe:
     """Return a recipe for a published model; without a method, adapters on a language model, all
     weights of an encoder.
 
@@ -66,7 +64,7 @@ def template(
     """
     facts = facts_of_values(_values(model) if values is None else values, None)
     length = min(SEQUENCE_LENGTH, facts.context or SEQUENCE_LENGTH)
-    recipe: dict[str, Any] = {
+    recipe: JsonDict = {
         "model": model,
         "batch": {"sequences": EFFECTIVE_BATCH},
         "training": {"tokens": TOKENS},
@@ -85,8 +83,8 @@ def template(
     return Recipe.model_validate(recipe)
 
 
-def _decoder_values(model: str, approach: Approach) -> dict[str, Any]:
-    values: dict[str, Any] = {
+def _decoder_values(model: str, approach: Approach) -> JsonDict:
+    values: JsonDict = {
         "name": _name(model, approach.name),
         "method": "pretrain" if approach.on_plain_text else "sft",
         "data": {"path": "builtin:python-code"},
@@ -97,7 +95,7 @@ def _decoder_values(model: str, approach: Approach) -> dict[str, Any]:
     return values
 
 
-def _encoder_values(model: str, approach: Approach) -> dict[str, Any]:
+def _encoder_values(model: str, approach: Approach) -> JsonDict:
     if approach.has_adapters:
         raise RequestError(
             f"{model} is an encoder, and encoders are trained whole here. Choose the method full (a"
@@ -114,11 +112,9 @@ def _encoder_values(model: str, approach: Approach) -> dict[str, Any]:
     }
 
 
-def _values(model: str) -> Mapping[str, Any]:
+def _values(model: str) -> Json:
     row = catalog.find(model)
-    values: Mapping[str, Any] = (
-        catalog.config_of_model(model).to_dict() if row is None else row.config
-    )
+    values: Json = catalog.config_of_model(model).to_dict() if row is None else row.config
     return values
 
 

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map
 from transformers import TrainerCallback, TrainerControl, TrainerState, masking_utils
 
 from brimful.base.errors import BrimfulError, PlanError
+from brimful.base.types import JsonDict
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.foreign import blocks_or_none, copies_without_weights, optimizer_like
@@ -186,7 +187,7 @@ class _Rehearsal:
             other.scaler = torch.amp.GradScaler("cpu")
         return other
 
-    def _make_batch(self) -> dict[str, Any]:
+    def _make_batch(self) -> JsonDict:
         def made(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value

@@ -1,7 +1,7 @@
 """`with brimful.watching(model, optimizer):` around a training loop of one's own."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.types import Json
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe
 from brimful.planning.plan import Prediction
@@ -157,7 +158,7 @@ def watching(
         write_page(Path(report), seen, watch.predicted, watch.note)
 
 
-def _shapes(model: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
+def _shapes(model: nn.Module, args: Any, kwargs: Json) -> dict[str, Tensor]:
     """Return the tensors of a call by the names of the model's arguments, without values."""
     try:
         given = inspect.signature(model.forward).bind(*args, **kwargs).arguments

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from brimful.base.errors import CheckpointError
 from brimful.base.manifest import MANIFEST, problem_of_file
 from brimful.base.rundir import add_checksum, fsync_folder, read_json
+from brimful.base.types import Json, JsonDict
 from brimful.base.units import format_bytes
 from brimful.training.tensorfile import (
     HashedFile,
@@ -58,7 +58,7 @@ class Snapshot:
 
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
-    state: Mapping[str, Any]
+    state: Json
     identity: Mapping[str, str]
 
 
@@ -292,7 +292,7 @@ def _save_json(path: Path, value: object) -> dict[str, str | int]:
         file.abandon()
 
 
-def verify(folder: Path) -> dict[str, Any]:
+def verify(folder: Path) -> JsonDict:
     """Read a checkpoint back and compare it with its manifest; return the manifest.
 
     Raises:
@@ -306,9 +306,9 @@ def verify(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: Path) -> JsonDict:
     try:
-        manifest: dict[str, Any] = read_json(folder / MANIFEST)
+        manifest: JsonDict = read_json(folder / MANIFEST)
         version, step, files = manifest["format_version"], manifest["step"], set(manifest["files"])
     except Exception as error:
         raise CheckpointError(f"{MANIFEST} is missing or unreadable: {error}") from error
@@ -330,7 +330,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _files(folder: Path, name: str, manifest: Mapping[str, Any]) -> list[Path]:
+def _files(folder: Path, name: str, manifest: Json) -> list[Path]:
     """Return the files that hold one kind of tensors, in the order of their parts."""
     parts = int(manifest.get("parts", 0))
     if not parts or name not in IN_PARTS:

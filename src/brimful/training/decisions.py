@@ -4,10 +4,10 @@ time. Several ranks decide it together at step boundaries.
 
 import signal
 import time
-from collections.abc import Mapping
 from functools import partial
 
 from brimful.base.errors import Interrupted, SessionOver
+from brimful.base.types import Numbers
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE
 from brimful.training.loop import evaluation_is_due
 from brimful.training.meter import Meter
@@ -39,7 +39,7 @@ class Decisions:
         setup: Setup,
         stop: StopRequest,
         meter: Meter,
-        expected: Mapping[str, float],
+        expected: Numbers,
         evaluate_every: int,
         progress: Progress,
     ) -> None:

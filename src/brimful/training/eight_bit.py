@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError, DeviceError, RequestError
 from brimful.base.libraries import how_to_install
+from brimful.base.types import JsonDict
 from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED
 from brimful.recipe import OptimizerRecipe
@@ -55,7 +56,7 @@ def require(variant: str, device_type: str) -> None:
 
 
 def build(
-    groups: list[dict[str, Any]], settings: OptimizerRecipe, *, variant: str, seed: int = 0
+    groups: list[JsonDict], settings: OptimizerRecipe, *, variant: str, seed: int = 0
 ) -> torch.optim.Optimizer:
     """Return AdamW in 8 bits over groups of parameters that all lie on one device.
 
@@ -142,7 +143,7 @@ def load_states(optimizer: Any, states: Mapping[nn.Parameter, Mapping[str, Tenso
             _copy_into(optimizer.state[parameter], states[parameter])
 
 
-def _copy_into(state: dict[str, Any], stored: Mapping[str, Tensor]) -> None:
+def _copy_into(state: JsonDict, stored: Mapping[str, Tensor]) -> None:
     if _layout(state.items()) != _layout(stored.items()):
         raise CheckpointError(
             "the checkpoint's optimizer states are of another version of bitsandbytes; install the"

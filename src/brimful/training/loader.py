@@ -3,10 +3,10 @@
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
+from brimful.base.types import Json, JsonDict
 from brimful.training.loop import Sequences
 
 WAITED_SHARE = 0.05
@@ -20,7 +20,7 @@ BATCHES_PER_WORKER = 2
 """The fewest timed batches per thread from which a rate is reported."""
 
 
-def waited(records: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
+def waited(records: Iterable[Json]) -> tuple[float, float]:
     """Return (seconds that steps waited for batches, seconds that they took), summed over the
     `step` records that hold both.
     """
@@ -33,8 +33,8 @@ def waited(records: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def measure_loader(
-    records: Iterable[Mapping[str, Any]], sequences: Sequences, count: int, next_sample: int
-) -> dict[str, Any] | None:
+    records: Iterable[Json], sequences: Sequences, count: int, next_sample: int
+) -> JsonDict | None:
     """Return the `loader` record of a session that has ended; None if its steps hardly waited, or
     not long enough for a measurement.
 

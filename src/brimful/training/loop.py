@@ -4,19 +4,20 @@ pass is here.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import StartAgain, TrainingStopped
 from brimful.base.rundir import finite
+from brimful.base.types import Json, JsonDict
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MeasuredBatch, MicroBatch, StepBatch
 from brimful.recipe import Recipe
@@ -96,7 +97,7 @@ class Parts:
     total_steps: int
     evaluate_every: int
     meter: Meter
-    evaluate: Callable[[], Mapping[str, Any]]
+    evaluate: Callable[[], Json]
     save: Callable[[Progress], None]
     restore_last_good: Callable[[], Progress | None]
     checkpoint_due: Callable[[Progress], bool]
@@ -105,7 +106,7 @@ class Parts:
     draw: Callable[["Parts", Progress], bool] = lambda parts, progress: True
     doing: Callable[[str], None] = lambda work: None
     replay: ReplayCheck | None = None
-    remember: Callable[[dict[str, Any]], None] = lambda record: None
+    remember: Callable[[JsonDict], None] = lambda record: None
     before_step: Callable[[int], None] = lambda step: None
     penalty: Callable[[int], Tensor] | None = None
     world: World = ALONE

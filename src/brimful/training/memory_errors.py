@@ -6,14 +6,15 @@ import errno
 import gc
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from brimful.base.errors import BrimfulError, StartAgain
+from brimful.base.types import Json, JsonDict
 from brimful.training.world import World
 
 Result = TypeVar("Result")
@@ -58,12 +59,12 @@ class OutOfMemory:
             return "optimizer update"
         return "backward pass" if "backward" in self.functions else "forward pass"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return what another rank needs to tell it."""
         return {"functions": sorted(self.functions), "asked_for": self.asked_for}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], rank: int) -> "OutOfMemory":
+    def from_json(cls, values: Json, rank: int) -> "OutOfMemory":
         """Return what `to_json` gave on a rank."""
         return cls(frozenset(values["functions"]), values["asked_for"], rank)
 

@@ -6,18 +6,18 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from brimful.base.rundir import Journal
+from brimful.base.types import Json, JsonDict
 from brimful.hardware.contention import own_s, thread_times
 from brimful.hardware.process_memory import PeakOfProcess
 from brimful.training.spikes import describe
 from brimful.training.state import Progress
 
-Listener = Callable[[dict[str, Any]], None]
+Listener = Callable[[JsonDict], None]
 FLUSH_AFTER_S = 1.0
 FLUSH_AFTER_STEPS = 200
 MOST_STEP_RECORDS = 5000
@@ -76,7 +76,7 @@ class Meter:
         self._journal, self._listeners = journal, listeners
         self._peak, self._is_cpu = DevicePeak(device), device.type == "cpu"
         self._record_every = max(1, -(-total_steps // MOST_STEP_RECORDS))
-        self._pending: list[tuple[dict[str, Any], Tensor]] = []
+        self._pending: list[tuple[JsonDict, Tensor]] = []
         self._skipped, self._tokens_per_step = skipped, tokens_per_step
         self._spikes, self._spike_policy = spikes, spike_policy
         self._begin_timing()
@@ -190,7 +190,7 @@ class Meter:
         tokens: int = self._pending[-1][0]["tokens"] - self._pending[0][0]["tokens"]
         return tokens / (len(self._pending) - 1) / step_time_s
 
-    def note_evaluation(self, progress: Progress, score: Mapping[str, Any], *, best: bool) -> None:
+    def note_evaluation(self, progress: Progress, score: Json, *, best: bool) -> None:
         self._write({"kind": "evaluation", "step": progress.step, **score, "best": best})
         began_s = self._began.passed
         self._begin_timing()
@@ -205,7 +205,7 @@ class Meter:
 
     def note_out_of_memory(
         self, step: int, phase: str, larger: Sequence[int], smaller: Sequence[int], *, where: str
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """Record that memory ran out and the work is repeated in smaller pieces; return the record.
 
         Args:
@@ -225,12 +225,12 @@ class Meter:
         self._write(record)
         return record
 
-    def note(self, record: dict[str, Any]) -> None:
+    def note(self, record: JsonDict) -> None:
         """Write a record of any other kind."""
         self._write(record)
         self._begin_timing()
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, record: JsonDict) -> None:
         self._journal.append(record)
         for listener in self._listeners:
             listener(record)

@@ -7,9 +7,10 @@ section 2.2), so AdamW's learning rate and weight decay serve both. Both parts a
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
+
+from brimful.base.types import JsonDict
 
 MOMENTUM = 0.95
 """Jordan et al. 2024."""
@@ -26,7 +27,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
 
     def __init__(
         self,
-        groups: list[dict[str, Any]],
+        groups: list[JsonDict],
         *,
         lr: float,
         betas: tuple[float, float] = (0.9, 0.95),

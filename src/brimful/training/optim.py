@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
+from brimful.base.types import JsonDict
 from brimful.model.blocks import depth_of_parameters, hidden_matrices
 from brimful.planning.choices import MUON, ROUNDED
 from brimful.recipe import OptimizerRecipe
@@ -86,7 +87,7 @@ def build_optimizer(
 
 def parameter_groups(
     parameters: Iterable[nn.Parameter], weight_decay: float, hidden: Collection[nn.Parameter] = ()
-) -> list[dict[str, Any]]:
+) -> list[JsonDict]:
     """Return the groups of an optimizer: matrices, and vectors without weight decay.
 
     Args:
@@ -98,7 +99,7 @@ def parameter_groups(
             chosen.append(parameter)
         else:
             (matrices if parameter.ndim >= 2 else vectors).append(parameter)
-    groups: list[dict[str, Any]] = [
+    groups: list[JsonDict] = [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]

@@ -1,7 +1,6 @@
 """What a session does, one piece of work after the other, and how long each is expected to take."""
 
-from collections.abc import Mapping
-
+from brimful.base.types import Numbers
 from brimful.planning.cost import Conditions, checkpoint_seconds
 from brimful.planning.plan import Plan
 from brimful.planning.spacing import interval
@@ -13,7 +12,7 @@ DRAWING = "answers to learn from"
 BASE, CHECKPOINT, EXPORT = "the base's score", "a checkpoint", "the exported model"
 
 
-def expected_seconds(recipe: Recipe, plan: Plan, total_steps: int) -> Mapping[str, float]:
+def expected_seconds(recipe: Recipe, plan: Plan, total_steps: int) -> Numbers:
     """Return the seconds that each piece of work takes, as the plan predicts; without those of
     which it predicts no time.
     """
@@ -29,7 +28,7 @@ def expected_seconds(recipe: Recipe, plan: Plan, total_steps: int) -> Mapping[st
     return expected
 
 
-def with_start(expected: Mapping[str, float], plan: Plan) -> Mapping[str, float]:
+def with_start(expected: Numbers, plan: Plan) -> Numbers:
     """Return the expected seconds with those of compiling added to a step's, as the first step
     takes them.
     """

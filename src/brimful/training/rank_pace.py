@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from brimful.base.types import JsonDict
+
 
 class Spans:
     """Adds up how long pieces of work took: on CUDA by events on the current stream, else by the
@@ -91,7 +93,7 @@ class RankPace:
 
         return act
 
-    def take(self) -> dict[str, Any]:
+    def take(self) -> JsonDict:
         """Return means per step since the last call: JSON. `computing_s` is the time of the passes
         without what was spent in communication.
         """

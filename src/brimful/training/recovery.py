@@ -3,7 +3,7 @@ rest of the run.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from brimful.base.errors import RunFolderError, TrainingStopped
 from brimful.base.rundir import SCHEMA_VERSION, read_json, write_json_atomically
+from brimful.base.types import Json, JsonDict
 from brimful.planning.plan import Plan
 from brimful.training.memory_errors import is_out_of_memory
 
@@ -51,9 +52,9 @@ class RememberedSizes:
     """
 
     path: Path
-    plan: Mapping[str, Any]
+    plan: Json
     micro_batches: tuple[int, ...]
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[JsonDict] = field(default_factory=list)
 
     @classmethod
     def of(cls, run_folder: Path, plan: Plan) -> "RememberedSizes":
@@ -79,7 +80,7 @@ class RememberedSizes:
         noted = [each for each in self.events if each.get("phase") == "evaluation"]
         return float(math.prod(each["to"][0] / each["from"][0] for each in noted))
 
-    def note(self, event: dict[str, Any], *, writes: bool = True) -> None:
+    def note(self, event: JsonDict, *, writes: bool = True) -> None:
         """Use the sizes in the event's `to` from now on; durable when this returns, unless another
         process writes them.
         """

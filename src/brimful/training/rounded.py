@@ -7,10 +7,11 @@ is repeated, a run that goes on and every one of several ranks draw the same.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from brimful.base.types import JsonDict
 
 DROPPED_BITS = 16
 """Bits of fp32's mantissa that bf16 does not have."""
@@ -64,7 +65,7 @@ class RoundedAdamW(torch.optim.Optimizer):
 
     def __init__(
         self,
-        groups: list[dict[str, Any]],
+        groups: list[JsonDict],
         *,
         lr: float,
         betas: tuple[float, float],
@@ -96,7 +97,7 @@ class RoundedAdamW(torch.optim.Optimizer):
         for number, parameter, group in numbered:
             self.update(parameter, number, group)
 
-    def update(self, parameter: Tensor, number: int, group: dict[str, Any]) -> None:
+    def update(self, parameter: Tensor, number: int, group: JsonDict) -> None:
         """Update one parameter, the `number`-th of all groups, with its gradient."""
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         step = int(state["step"]) + 1

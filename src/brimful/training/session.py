@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from brimful.base.errors import (
     RequestError,
 )
 from brimful.base.rundir import Journal, read_journal
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.base.warning_codes import coded
 from brimful.base.watchdog import Watchdog
 from brimful.data.batches import MicroBatch
@@ -153,7 +154,7 @@ class TrainingSession:
         stop: StopRequest,
         journal: Journal,
         doing: Callable[[str], None],
-        expected: Mapping[str, float],
+        expected: Numbers,
     ) -> None:
         self.setup, self.store = setup, store
         self.world = setup.world
@@ -242,7 +243,7 @@ class TrainingSession:
         with nullcontext() if self.world.is_alone else noticing_lost_ranks():
             return train(self.parts, self.progress)
 
-    def score_base(self, recorded: Sequence[Mapping[str, Any]]) -> None:
+    def score_base(self, recorded: Sequence[Json]) -> None:
         """Record the held-out loss of the model before its first step, once in a run.
 
         Args:
@@ -255,7 +256,7 @@ class TrainingSession:
         self._doing(BASE)
         self.world.first(partial(self._score_base, base, recorded))
 
-    def _score_base(self, base: BaseComparison, recorded: Sequence[Mapping[str, Any]]) -> None:
+    def _score_base(self, base: BaseComparison, recorded: Sequence[Json]) -> None:
         if base.of_base(read_journal(self.journal.path)) is not None:
             return
         before = base.of_base(recorded)
@@ -417,7 +418,7 @@ class TrainingSession:
     def _forward(self, micro: MicroBatch) -> Tensor:
         return self._body(micro)
 
-    def _remember(self, out_of_memory: dict[str, Any]) -> None:
+    def _remember(self, out_of_memory: JsonDict) -> None:
         """Use smaller micro-batches for the rest of the run; compile the blocks for their shape
         if the plan compiles.
         """
@@ -428,7 +429,7 @@ class TrainingSession:
     def _note_event(self, message: str) -> None:
         self.meter.note_event(self.progress, message)
 
-    def _evaluate(self) -> Mapping[str, Any]:
+    def _evaluate(self) -> Json:
         """Return the validation score. Evaluation runs without compiling: its batches have other
         shapes, for which compiling would not pay off.
         """
@@ -436,12 +437,10 @@ class TrainingSession:
         score = partial(self._without_compiling, self.setup.evaluate)
         if self._in_parts is not None:
             return self._in_parts.score(score)
-        record: Mapping[str, Any] = self.world.first(lambda: dict(score()))
+        record: Json = self.world.first(lambda: dict(score()))
         return record
 
-    def _without_compiling(
-        self, score: Callable[[PreTrainedModel], Mapping[str, Any]]
-    ) -> Mapping[str, Any]:
+    def _without_compiling(self, score: Callable[[PreTrainedModel], Json]) -> Json:
         if not self.setup.plan.compile:
             return score(self.setup.model)
         with torch.compiler.set_stance("force_eager"):

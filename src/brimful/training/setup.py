@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.rundir import Lease
+from brimful.base.types import Json, JsonDict
 from brimful.planning.plan import Plan
 from brimful.planning.timed import PASSES_OF_MANY_LENGTHS
 from brimful.recipe import Recipe
@@ -51,7 +51,7 @@ class Setup:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     sequences: Sequences
-    evaluate: Callable[[PreTrainedModel], Mapping[str, Any]]
+    evaluate: Callable[[PreTrainedModel], Json]
     identity: Mapping[str, str]
     run_folder: Path
     lease: Lease | None
@@ -60,11 +60,11 @@ class Setup:
     deadline: Deadline | None = None
     copy_s: Callable[[], float] = lambda: 0.0
     base: BaseComparison | None = None
-    reference: list[dict[str, Any]] = field(default_factory=list)
+    reference: list[JsonDict] = field(default_factory=list)
     note: str = ""
     world: World = ALONE
     rebuild: Callable[[], PreTrainedModel] | None = None
-    draw: Callable[[int, Callable[[], bool]], Mapping[str, Any] | None] | None = None
+    draw: Callable[[int, Callable[[], bool]], Json | None] | None = None
 
     @property
     def is_sharded(self) -> bool:

@@ -4,13 +4,13 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from brimful.base.errors import CheckpointError
+from brimful.base.types import Json, JsonDict
 from brimful.training.checkpoint import (
     IN_PARTS,
     CheckpointStore,
@@ -57,7 +57,7 @@ class InParts:
         self._world.add_up(loss)
         return loss
 
-    def score(self, score: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    def score(self, score: Callable[[], Json]) -> Json:
         """Let every rank score the same sequences, because each holds a part of the model; return
         what rank 0 found.
 
@@ -65,8 +65,8 @@ class InParts:
             BrimfulError: of this rank. If it is of this rank alone, the others wait in a pass, and
                 notice when this one ends.
         """
-        record: dict[str, Any] = scored(self._model, lambda: dict(score()))
-        found: Mapping[str, Any] = self._world.tell(record)
+        record: JsonDict = scored(self._model, lambda: dict(score()))
+        found: Json = self._world.tell(record)
         return found
 
     def save(self, store: CheckpointStore, snapshot: Snapshot, protect_step: int | None) -> int:

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from brimful.base.arrays import Floats
 from brimful.base.errors import BrimfulError
 from brimful.training.world import World
 
@@ -32,7 +32,7 @@ def merged(world: World, own: Mapping[int, Any]) -> list[Any]:
     return [every[number] for number in sorted(every)]
 
 
-def merged_numbers(world: World, own: Mapping[int, Tensor]) -> NDArray[np.float64]:
+def merged_numbers(world: World, own: Mapping[int, Tensor]) -> Floats:
     """Return the numbers of all pieces in a row, in the order of the pieces.
 
     Args:

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
+from brimful.base.types import Json, JsonDict
 from brimful.model.published import has_adapters
 from brimful.runs.deciding import MONITORED_UNTIL
 from brimful.training.checkpoint import Snapshot
@@ -86,12 +86,12 @@ class Progress:
         best_tie = self.best_loss if self.best_tie is None else self.best_tie
         return (score, loss) < (self.best_loss, best_tie)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         values = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         return {**values, "guard": self.guard.to_list(), "spikes": self.spikes.to_list()}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], device: torch.device) -> "Progress":
+    def from_json(cls, values: Json, device: torch.device) -> "Progress":
         # Checkpoints of earlier versions have no spikes.
         spikes = SpikeWatch.fresh(device)
         if "spikes" in values:

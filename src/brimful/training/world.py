@@ -21,6 +21,7 @@ from torch import Tensor
 from brimful.base import errors
 from brimful.base.errors import BrimfulError, DeviceError, RanksParted
 from brimful.base.text import reason_of
+from brimful.base.types import JsonDict
 
 Result = TypeVar("Result")
 LONGEST_WAIT = timedelta(days=7)
@@ -266,11 +267,11 @@ class Ranks(World):
             self.any(True)
 
 
-def _told_of(error: BrimfulError) -> dict[str, Any]:
+def _told_of(error: BrimfulError) -> JsonDict:
     return {"error": str(error), "class": type(error).__name__, "exit_code": error.exit_code}
 
 
-def _as_on_another_rank(told: dict[str, Any]) -> BrimfulError:
+def _as_on_another_rank(told: JsonDict) -> BrimfulError:
     """Return an error like the one that another rank raised: of its class, with its message."""
     kind = getattr(errors, told["class"], BrimfulError)
     error: BrimfulError

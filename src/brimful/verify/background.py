@@ -1,10 +1,10 @@
 """Answers judged while others are still being written."""
 
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from brimful.base.errors import RequestError
+from brimful.base.types import Json
 from brimful.verify.judge import judge
 from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict, Verifier
@@ -34,7 +34,7 @@ class Judging:
     def __exit__(self, *exception: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def put(self, item: Any, answer: str, reference: Mapping[str, Any] | str) -> None:
+    def put(self, item: Any, answer: str, reference: Json | str) -> None:
         """An answer to judge; `item` comes back with its verdict."""
         self._waiting.append((item, answer, reference))
 

@@ -12,9 +12,10 @@ import errno
 import importlib.abc
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from brimful.base.types import Json
 from brimful.verify.plain import ClosedError, NotPlainError, decode, encode, receive, send
 
 MAX_DETAIL = 200
@@ -172,7 +173,7 @@ class ProgramCalls:
         return error
 
 
-def judge(tests: Mapping[str, Any], calls: ProgramCalls) -> Verdict:
+def judge(tests: Json, calls: ProgramCalls) -> Verdict:
     """The checker's process: run the tests against the candidate's answers."""
     try:
         calls.answer()
@@ -187,7 +188,7 @@ def judge(tests: Mapping[str, Any], calls: ProgramCalls) -> Verdict:
     return calls.broken or verdict
 
 
-def judge_together(code: str, tests: Mapping[str, Any]) -> Verdict:
+def judge_together(code: str, tests: Json) -> Verdict:
     """Code and tests in one process: for tests that need the candidate's own objects. Built-ins are
     put back before the tests run; a candidate that wants to cheat still can.
     """

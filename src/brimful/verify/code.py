@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from brimful.base.errors import DataError
+from brimful.base.types import Json
 from brimful.verify.sandbox import Program
 
 MBPP_TOGETHER: Mapping[int, str] = {
@@ -27,7 +28,7 @@ MBPP_SECONDS: Mapping[int, float] = {123: 25.0}
 """
 
 
-def humaneval_program(problem: Mapping[str, Any], completion: str) -> Program:
+def humaneval_program(problem: Json, completion: str) -> Program:
     """A completion of HumanEval's prompt and the problem's `check`.
 
     Helpers that a prompt defines (`poly`, `encode_cyclic`) are the prompt's own in the tests,
@@ -49,7 +50,7 @@ def humaneval_program(problem: Mapping[str, Any], completion: str) -> Program:
     )
 
 
-def mbpp_program(problem: Mapping[str, Any], code: str) -> Program:
+def mbpp_program(problem: Json, code: str) -> Program:
     """Code for a problem of MBPP, full or sanitized, and the problem's asserts.
 
     What the asserts use must come from the code if the problem's reference defines it, or if nobody
@@ -87,7 +88,7 @@ def mbpp_program(problem: Mapping[str, Any], code: str) -> Program:
     )
 
 
-def _fields(problem: Mapping[str, Any], *names: str) -> Iterator[Any]:
+def _fields(problem: Json, *names: str) -> Iterator[Any]:
     missing = [name for name in names if name not in problem]
     if missing:
         raise DataError(

@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+
+from brimful.base.types import Json
 
 _FENCED = re.compile(
     r"^([ \t]*)(```+|~~~+)[^`\n]*\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
@@ -24,7 +25,7 @@ MAX_CODE_CHARACTERS = 20_000
 time that grows with the square of the lines.
 """
 
-Extraction = Callable[[str, Mapping[str, Any]], str]
+Extraction = Callable[[str, Json], str]
 """The code of an answer, given the row that was asked about."""
 
 
@@ -102,13 +103,13 @@ def _kind(error: SyntaxError) -> str:
     return f"SyntaxError: {message}"
 
 
-def fenced_code(text: str, row: Mapping[str, Any]) -> str:
+def fenced_code(text: str, row: Json) -> str:
     """`code_of`, as an extraction."""
     del row
     return code_of(text)
 
 
-def program(text: str, row: Mapping[str, Any]) -> str:
+def program(text: str, row: Json) -> str:
     """The first fenced block, or the part of a text that is code."""
     del row
     blocks = code_blocks(text)
@@ -117,12 +118,12 @@ def program(text: str, row: Mapping[str, Any]) -> str:
     return _without_talk(text)
 
 
-def continuation(text: str, row: Mapping[str, Any]) -> str:
+def continuation(text: str, row: Json) -> str:
     """The row's prompt and what a base model wrote behind it."""
     return f"{_opened(row)}{text.removeprefix(chr(10))}"
 
 
-def function(text: str, row: Mapping[str, Any]) -> str:
+def function(text: str, row: Json) -> str:
     """The row's prompt (a signature with its docstring) and an answer to it that is a whole
     function or only its body.
 
@@ -146,7 +147,7 @@ EXTRACTIONS: Mapping[str, Extraction] = MappingProxyType(
 """Extractions by the name that a task gives."""
 
 
-def _opened(row: Mapping[str, Any]) -> str:
+def _opened(row: Json) -> str:
     return f"{str(row['prompt']).removesuffix(chr(10))}\n"
 
 

@@ -5,12 +5,11 @@ worth. It runs in the sandbox, as it may run answers.
 import ast
 import json
 import math
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from brimful.base.errors import RequestError
+from brimful.base.types import Json
 from brimful.verify.sandbox import Program, ProgramResult
 from brimful.verify.verifier import Verdict, VerdictStatus, Verifier
 
@@ -61,7 +60,7 @@ def own_verifier(path: Path) -> Verifier:
     )
 
 
-def _program(source: str, answer: str, row: Mapping[str, Any]) -> Program:
+def _program(source: str, answer: str, row: Json) -> Program:
     told = json.dumps([answer, dict(row)], default=str)
     return Program(source, _TESTS.format(told=told), (FUNCTION,), _HELPERS)
 

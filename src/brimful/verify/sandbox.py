@@ -20,9 +20,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.hardware.host import control_group_limits, usable_cores
 from brimful.verify.isolation import LEVELS, ProgramLimits
 from brimful.verify.plain import ClosedError, NotPlainError, decode, encode, receive, send
@@ -188,7 +189,7 @@ class Sandbox:
 
     def _judged(self, program: Program, limits: ProgramLimits) -> ProgramResult:
         nonce = secrets.token_hex(16)
-        shown: dict[str, Any] = {
+        shown: JsonDict = {
             "level": self.level,
             "mode": "together" if program.together else "apart",
         }
@@ -201,7 +202,7 @@ class Sandbox:
                 return result_of(self._report(frames, limits), nonce, limits, shown)
         return ProgramResult("error", "the sandbox itself was ended, twice", 0.0, "", **shown)
 
-    def _report(self, frames: tuple[bytes, bytes], limits: ProgramLimits) -> dict[str, Any]:
+    def _report(self, frames: tuple[bytes, bytes], limits: ProgramLimits) -> JsonDict:
         try:
             zygote = self._idle.get_nowait()
         except queue.Empty:
@@ -243,7 +244,7 @@ class _Zygote:
                 " with this Python"
             ) from None
 
-    def report(self, frames: tuple[bytes, bytes], within_s: float) -> dict[str, Any]:
+    def report(self, frames: tuple[bytes, bytes], within_s: float) -> JsonDict:
         """Send a job and wait for what became of it."""
         for frame in frames:
             send(self._in, frame)
@@ -274,7 +275,7 @@ def _frames(program: Program, limits: ProgramLimits, nonce: str) -> tuple[bytes,
 
 
 def result_of(
-    report: dict[str, Any], nonce: str, limits: ProgramLimits, shown: dict[str, Any]
+    report: JsonDict, nonce: str, limits: ProgramLimits, shown: JsonDict
 ) -> ProgramResult:
     """Return the verdict on a program from the report of the process that ran it (the zygote). The
     program cannot forge one: only a verdict with the nonce, a secret of the checker, can be
@@ -294,7 +295,7 @@ def result_of(
 
 
 def _status(
-    report: dict[str, Any], verdict: dict[str, Any], nonce: str, limits: ProgramLimits
+    report: JsonDict, verdict: JsonDict, nonce: str, limits: ProgramLimits
 ) -> tuple[Status, str]:
     if report["stopped"] == "time":
         return "timeout", f"not done after {limits.seconds:g} s"

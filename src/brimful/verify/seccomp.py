@@ -12,14 +12,14 @@ import struct
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import Any
 
 from brimful.base.libc import call
+from brimful.base.types import Json
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH_* of linux/audit.h by `os.uname().machine`."""
 
-ALLOWED: Mapping[str, Any] = tomllib.loads(
+ALLOWED: Json = tomllib.loads(
     resources.files("brimful.verify").joinpath("system_calls.toml").read_text(encoding="utf-8")
 )
 """The tables of system_calls.toml."""

@@ -2,12 +2,13 @@
 `kinds/`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from brimful.base.discover import did_you_mean, module_in, names_in
 from brimful.base.errors import RequestError
+from brimful.base.types import Json
 from brimful.verify.sandbox import Program, ProgramResult
 
 KINDS_PACKAGE = "brimful.verify.kinds"
@@ -88,8 +89,8 @@ class Verifier:
     examples: tuple[VerifierExample, ...]
     check: Callable[[Any], None]
     verify: Callable[[str, str], Verdict] | None = None
-    program: Callable[[str, Mapping[str, Any]], Program | None] | None = None
-    program_of_code: Callable[[str, Mapping[str, Any]], Program] | None = None
+    program: Callable[[str, Json], Program | None] | None = None
+    program_of_code: Callable[[str, Json], Program] | None = None
     verdict: Callable[[ProgramResult], Verdict] | None = None
 
     @property

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from brimful.base.libc import end_with
+from brimful.base.types import JsonDict
 from brimful.verify import children
 from brimful.verify.isolation import (
     LEVELS,
@@ -100,11 +100,11 @@ class ProgramRun:
     report: int
     isolation: Isolation
     folder: Path
-    job: dict[str, Any]
+    job: JsonDict
     output: bytearray = field(default_factory=bytearray)
     printed_bytes: int = 0
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> JsonDict:
         """What happened: `verdict` (empty without one), `stopped` (the limit that ended it, or
         empty), exit status, times and output.
         """

@@ -8,9 +8,9 @@ works but looks different scores low; pass@k is the better measure where there a
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
+from brimful.base.arrays import Ints
 from brimful.evaluation.metric import (
     AnswersByExample,
     Metric,
@@ -41,7 +41,7 @@ def _sentence(bleu: BLEU, answer: TaskAnswer) -> _Sentence:
     )
 
 
-def _corpus_score(counts: NDArray[np.int64]) -> float:
+def _corpus_score(counts: Ints) -> float:
     """Score from sums of the counts; the same as `BLEU().corpus_score`."""
     matches, totals, (answered, expected) = (
         counts[:MAX_ORDER].tolist(),

@@ -3,16 +3,15 @@ temperature per head, as a model folder that is tuned like any other.
 """
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import LlamaConfig, PretrainedConfig
 
 from brimful.base.console import Say
 from brimful.base.errors import PlanError, RequestError
+from brimful.base.types import Json
 from brimful.base.units import format_count
 from brimful.model.build import num_parameters
 from brimful.model.catalog import config_of_model, needs_folder
@@ -114,7 +113,7 @@ def kernel_config(
         )
     if settings.features is not None and settings.features < 1:
         raise RequestError(f"--features {settings.features} must be at least 1.")
-    values: Mapping[str, Any] = config.to_dict()
+    values: Json = config.to_dict()
     left_out = {"model_type", "architectures", "layer_types"}
     return KernelLlamaConfig(
         **{key: value for key, value in values.items() if key not in left_out},

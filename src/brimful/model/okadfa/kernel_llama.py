@@ -24,6 +24,7 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.utils.generic import maybe_autocast
 
+from brimful.base.types import JsonDict
 from brimful.model.cache_name import CACHE_NAME, takes_cache
 from brimful.model.description import KERNEL_LLAMA
 from brimful.model.okadfa.chunked_attention import attend_in_chunks
@@ -124,7 +125,7 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings)
-        where: dict[str, Any] = {"segments_BT": segments_BT, "is_text_BT": is_text_BT}
+        where: JsonDict = {"segments_BT": segments_BT, "is_text_BT": is_text_BT}
         with maybe_autocast(hidden_states.device.type, enabled=False):
             if keeps_no_features(self.config._attn_implementation, cache):
                 share_G = temperature_of(self.log_temperature_G).sqrt()
@@ -205,7 +206,7 @@ class KernelLlamaModel(KernelLlamaPreTrainedModel, LlamaModel):  # type: ignore[
         refuse_packed_with_cache(cache, packed_lengths)
         if position_ids is None:
             position_ids = count_positions(inputs_embeds, attention_mask, cache)
-        how: dict[str, Any] = {
+        how: JsonDict = {
             CACHE_NAME: cache,
             "position_embeddings": self.rotary_emb(inputs_embeds, position_ids=position_ids),
             "segments_BT": number_segments(inputs_embeds, packed_lengths),

@@ -28,6 +28,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import maybe_autocast
 
+from brimful.base.types import JsonDict
 from brimful.model.cache_name import CACHE_NAME, takes_cache
 from brimful.model.okadfa.chunked_attention import attend_in_chunks
 from brimful.model.okadfa.configuration import MODEL_TYPE, OkadfaConfig
@@ -360,7 +361,7 @@ class OkadfaModel(OkadfaPreTrainedModel):
         given_positions = position_ids
         if position_ids is None:
             position_ids = count_positions(inputs_embeds, attention_mask, cache)
-        for_blocks: dict[str, Any] = {CACHE_NAME: cache}
+        for_blocks: JsonDict = {CACHE_NAME: cache}
         if is_kernel:
             for_blocks |= {
                 "segments_BT": number_segments(inputs_embeds, packed_lengths),

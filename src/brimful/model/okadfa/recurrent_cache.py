@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig
 
+from brimful.base.types import JsonDict
 from brimful.model.cache_name import CACHE_NAME
 
 
@@ -46,7 +47,7 @@ class RecurrentGenerationMixin(GenerationMixin):  # type: ignore[misc]
     config: PreTrainedConfig
 
     def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **others: Any
+        self, generation_config: Any, model_kwargs: JsonDict, *rest: Any, **others: Any
     ) -> None:
         is_given = model_kwargs.get(CACHE_NAME) is not None
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *rest, **others)

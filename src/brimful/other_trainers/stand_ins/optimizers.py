@@ -1,11 +1,11 @@
 """Optimizers of other trainers that brimful's own loop does not have."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import JsonDict
 from brimful.rehearsal.optimizers import PAGED_FROM
 from brimful.rehearsal.recorder import note_kernel
 
@@ -28,7 +28,7 @@ class PagedAdamW(torch.optim.Optimizer):
         for parameter in self.param_groups[0]["params"]:
             if parameter.grad is None:
                 continue
-            state: dict[str, Any] = self.state[parameter]
+            state: JsonDict = self.state[parameter]
             if not state and not self._is_paged(parameter):
                 for name in ("state1", "state2"):
                     state[name] = torch.empty_like(parameter, dtype=torch.float32)

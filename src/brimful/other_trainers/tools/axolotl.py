@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from brimful.base.types import Json
 from brimful.other_trainers import preferences
 from brimful.other_trainers.job import Sampling, Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
@@ -23,7 +24,7 @@ from brimful.other_trainers.training_arguments import (
 )
 from brimful.planning.step import Lora
 
-_OF_REWARDS: Mapping[str, Any] = {
+_OF_REWARDS: Json = {
     "trl.num_generations": 8,
     "trl.max_completion_length": 512,
     "trl.generation_batch_size": None,
@@ -275,7 +276,7 @@ def _preference(settings: Settings) -> preferences.Section | None:
     return preferences.section("sigmoid" if rl == "dpo" else str(rl), beta, **others)
 
 
-def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def flat(values: Json) -> Json:
     """The keys with those of the sections trl and vllm as `trl.beta`."""
     sections = [name for name in ("trl", "vllm") if isinstance(values.get(name), Mapping)]
     inside = {f"{name}.{key}": each for name in sections for key, each in values[name].items()}

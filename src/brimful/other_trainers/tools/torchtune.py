@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from brimful.base.dotted import flatten
+from brimful.base.types import Json
 from brimful.other_trainers.division import PartlyHeld
 from brimful.other_trainers.job import Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
@@ -112,7 +113,7 @@ MLP = ("gate_proj", "up_proj", "down_proj")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 
 
-def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def flat(values: Json) -> Json:
     """Dotted keys, in which references to other keys (`${output_dir}/logs`) are replaced, as
     OmegaConf does. Other templates stay.
     """

@@ -7,10 +7,10 @@ trl/scripts/sft.py (what is handed to the model), trl/kernels/chunked_logprob.py
 trl/trainer/{dpo,kto,grpo}_{config,trainer}.py (defaults, passes of the reference).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from brimful.base.types import Json, JsonDict
 from brimful.other_trainers import preferences
 from brimful.other_trainers import training_arguments as hf
 from brimful.other_trainers.job import Sampling, Tool
@@ -19,7 +19,7 @@ from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 from brimful.recipe.preference import OF_JUDGED
 
-_OF_PAIRS: Mapping[str, Any] = {
+_OF_PAIRS: Json = {
     "beta": 0.1,
     "precompute_ref_log_probs": False,
     "label_smoothing": 0.0,
@@ -28,9 +28,9 @@ _OF_PAIRS: Mapping[str, Any] = {
     "f_divergence_type": "reverse_kl",
     "use_weighting": False,
 }
-_OF_JUDGED: Mapping[str, Any] = {"desirable_weight": 1.0, "undesirable_weight": 1.0}
+_OF_JUDGED: Json = {"desirable_weight": 1.0, "undesirable_weight": 1.0}
 """Keys that `trl sft` has not."""
-_OF_REWARDS: Mapping[str, Any] = {
+_OF_REWARDS: Json = {
     "num_generations": 8,
     "max_completion_length": 512,
     "generation_batch_size": None,
@@ -41,7 +41,7 @@ _OF_REWARDS: Mapping[str, Any] = {
     "vllm_enable_sleep_mode": False,
 }
 """Keys of `trl grpo`."""
-_OF_WHOLE_LOGITS: Mapping[str, Any] = {"max_prompt_length": 512}
+_OF_WHOLE_LOGITS: Json = {"max_prompt_length": 512}
 """Keys that `trl grpo` had as long as it made the logits of whole answers; later prompts are not
 cut, and are taken to be as long.
 """
@@ -185,7 +185,7 @@ def _rows(settings: Settings) -> Literal["padded", "packed", "joined"]:
     return "joined" if settings.flag("padding_free") else "padded"
 
 
-_LOSSES: dict[str, dict[str, Any]] = {
+_LOSSES: dict[str, JsonDict] = {
     **{name: {"loss": name} for name in ("sigmoid", "hinge", "ipo", "robust")},
     "sigmoid_norm": {"loss": "sigmoid", "per_token": True},
 }

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.evaluation.metric import split_kind
 from brimful.evaluation.several import holm, seeds_difference
 from brimful.evaluation.stats import paired_difference
@@ -148,7 +148,7 @@ class RunComparison:
         """Return the unit of a metric, "" if its name ends with it."""
         return self.figures(metric)[0][1].unit
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return plain values for JSON."""
         names = (*self.metrics, *self.costs)
         variants = [

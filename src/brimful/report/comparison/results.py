@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Floats
 from brimful.base.dotted import flatten
 from brimful.base.errors import RunFolderError
+from brimful.base.types import Json
 from brimful.evaluation.nats import Nats, read_nats
 from brimful.evaluation.stats import perplexity_of
 from brimful.recipe.kinds import KINDS, Kind
@@ -102,8 +102,8 @@ class Examples:
 
     ids: tuple[str, ...]
     version: str
-    sums_N: NDArray[np.float64]
-    weights_N: NDArray[np.float64]
+    sums_N: Floats
+    weights_N: Floats
 
     def in_order(self, ids: Sequence[str]) -> "Examples":
         """Return the examples with these ids, in this order."""
@@ -205,7 +205,7 @@ class _Likelihood:
     notes: tuple[str, ...] = ()
 
 
-def _variant(recipe: Mapping[str, Any]) -> str | None:
+def _variant(recipe: Json) -> str | None:
     """Return what a run trains, apart from its seed and its name."""
     keys = {
         key: value

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from brimful.base.intervals import wilson_interval
+from brimful.base.types import Json
 from brimful.evaluation.metric import split_kind
 from brimful.report.bars import Bar, Bars, Part
 from brimful.report.chart import Chart, Series
@@ -28,7 +29,6 @@ from brimful.report.quantities import capitalised, format_number, format_score
 from brimful.report.table import Cell, Link, LinkCell, Row, Table, table_of
 from brimful.report.tasks import MAX_SHOWN, cut
 from brimful.report.views import AuthoredAnswer, Block, Heading, Paragraph, Prompted
-from brimful.runs.parsing import Json
 from brimful.selection.journal import PAIRS_FILE, SAMPLES_FILE, TRAINING_FILE
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import Statistics

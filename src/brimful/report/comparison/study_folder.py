@@ -8,10 +8,11 @@ from typing import Any
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json
+from brimful.base.types import Json, Numbers
 from brimful.runs.deciding import read_recipe_text
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.files import STUDY_FILE, STUDY_RECIPE
-from brimful.runs.parsing import Json, parse, parse_value
+from brimful.runs.parsing import parse, parse_value
 from brimful.selection.statistics import Statistics
 
 
@@ -48,7 +49,7 @@ class RoundSamples:
     author: str
     folder: str
     statistics: Statistics
-    trained_tokens: Mapping[str, float]
+    trained_tokens: Numbers
     notes: tuple[str, ...]
     examples: tuple[SampleExample, ...]
 

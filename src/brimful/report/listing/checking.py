@@ -11,10 +11,11 @@ from brimful.base.errors import BrimfulError, CheckpointError
 from brimful.base.manifest import MANIFEST, problem_of_file, require_sound
 from brimful.base.rundir import read_json
 from brimful.base.text import plural
+from brimful.base.types import Json
 from brimful.report.live.status import checkpoint_folders
 from brimful.runs.bookkeeping import best_step_of, hashes_in
 from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
-from brimful.runs.parsing import Json, mapping
+from brimful.runs.parsing import mapping
 
 EXPORTED = (MODEL_FOLDER, "export", "merged")
 """Where a run keeps models; the last two are what `brimful export` makes unless told otherwise."""

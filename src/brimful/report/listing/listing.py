@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from brimful.base.dotted import parse_yaml
 from brimful.base.env import runs_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, read_journal, records_lost, writer_of
 from brimful.base.text import plural
+from brimful.base.types import JsonDict
 from brimful.report.commands import STUDY_FILES, continue_command, is_several, name_of
 from brimful.report.kinds import use_command
 from brimful.report.listing.checking import CheckResult, check_run
@@ -111,7 +112,7 @@ class Listed:
     is_member: bool = False
     checked: tuple[CheckResult, ...] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         """Return every field as JSON values; `checked` only where it was asked for."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values |= {"folder": str(self.folder)}

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from brimful.base.discover import module_in, names_in
 from brimful.base.libraries import how_to_install
 from brimful.base.rundir import read_journal
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.base.warning_codes import coded
 from brimful.recipe.choices import LOGGERS_PACKAGE
 from brimful.report.live.progress import Listener
@@ -76,7 +77,7 @@ class LoggedRun:
     folder: Path
     run_id: str
     project: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Json = field(default_factory=dict)
     first_new_step: int = 0
     recorded: Mapping[str, int] = field(default_factory=dict)
 
@@ -97,7 +98,7 @@ class Log(Protocol):
         again; empty where the log replaces what is repeated.
         """
 
-    def add(self, group: str, values: Mapping[str, float], step: int, unix_s: float | None) -> None:
+    def add(self, group: str, values: Numbers, step: int, unix_s: float | None) -> None:
         """Add values of a step, each to be shown as `group/name`."""
 
     def flush(self) -> None:
@@ -170,7 +171,7 @@ def logging_listener(
         for writer in writers:
             closing.callback(writer.close)
 
-        def listen(record: dict[str, Any]) -> None:
+        def listen(record: JsonDict) -> None:
             for writer in writers:
                 writer(record)
 
@@ -184,13 +185,13 @@ class _Writer:
 
     def __init__(self, logger: Logger, run: LoggedRun, note: Callable[[str], None]) -> None:
         self._logger, self._run, self._note = logger, run, note
-        self._records: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._records: queue.SimpleQueue[JsonDict | None] = queue.SimpleQueue()
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_open = threading.Event()
         self._is_off = False
 
-    def __call__(self, record: dict[str, Any]) -> None:
+    def __call__(self, record: JsonDict) -> None:
         if self._thread is None:
             self._start(replace(self._run, first_new_step=_first_new_step(read_record(record))))
         if not self._is_off:

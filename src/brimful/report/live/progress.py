@@ -3,9 +3,8 @@ plain lines elsewhere.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -13,12 +12,13 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
 
+from brimful.base.types import JsonDict, Numbers
 from brimful.base.units import format_duration
 from brimful.report.live.panel import Panel, print_line, printable
 from brimful.report.live.run_state import Clock, RunState, coarse_duration, describe, percent
 from brimful.runs.records import Record, StepRecord, read_record
 
-Listener = Callable[[dict[str, Any]], None]
+Listener = Callable[[JsonDict], None]
 """Receives the records of metrics.jsonl as they are made."""
 DataProgress = Callable[[str, int, int | None], None]
 """Receives (phase, how many are done, how many there are or None)."""
@@ -38,7 +38,7 @@ SHOWN_ABOVE = frozenset({"base", "evaluation", "event", "out_of_memory", "end"})
 def progress_listener(
     console: Console,
     *,
-    planned: Mapping[str, float] | None = None,
+    planned: Numbers | None = None,
     starting: str = "",
     clock: Clock = time.monotonic,
 ) -> Iterator[Listener]:
@@ -62,7 +62,7 @@ def progress_listener(
     panel = Panel(state)
     with Live(panel, console=console, refresh_per_second=REFRESHES_PER_SECOND) as live:
 
-        def listen(record: dict[str, Any]) -> None:
+        def listen(record: JsonDict) -> None:
             read = read_record(record)
             state.take(read)
             if read.kind in SHOWN_ABOVE:
@@ -96,7 +96,7 @@ def data_progress(
         refresh_per_second=REFRESHES_PER_SECOND,
         transient=brief,
     ) as bars:
-        tasks: dict[str, Any] = {}
+        tasks: JsonDict = {}
 
         def progress(what: str, done: int, total: int | None) -> None:
             if what not in tasks:
@@ -114,7 +114,7 @@ class LineListener:
         self._line_at_s: float | None = None
         self._line_share = 0.0
 
-    def __call__(self, record: dict[str, Any]) -> None:
+    def __call__(self, record: JsonDict) -> None:
         read = read_record(record)
         self.state.take(read)
         self.show(read)

@@ -2,16 +2,16 @@
 for people, and a line for each record.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from brimful.base.types import Json, Numbers
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.base.warning_codes import coded
 from brimful.report.labels import WATCHED, watched
 from brimful.report.quantities import format_micro_batches, format_step_time, words_of
 from brimful.report.ranks import ranks_text
-from brimful.runs.parsing import Json
 from brimful.runs.records import (
     BaseRecord,
     CheckpointRecord,
@@ -52,7 +52,7 @@ class RunState:
     """
 
     clock: Clock
-    planned: Mapping[str, float] = field(default_factory=dict)
+    planned: Numbers = field(default_factory=dict)
     starting: str = ""
     run: str = "run"
     step: int = 0
@@ -67,7 +67,7 @@ class RunState:
     loader_wait_s: float | None = None
     skipped: int = 0
     spikes: int = 0
-    named: Mapping[str, float] = field(default_factory=dict)
+    named: Numbers = field(default_factory=dict)
     validation_loss: float | None = None
     bits_per_byte: float | None = None
     best_step: int | None = None
@@ -197,7 +197,7 @@ class RunState:
             yield ("spikes", str(self.spikes), "bold yellow")
 
 
-def _telling(named: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+def _telling(named: Numbers) -> Iterator[tuple[str, str]]:
     """Yield the most telling values that a method names."""
     for name, value in islice(named.items(), MOST_NAMED):
         yield words_of(name), f"{value:.3f}"

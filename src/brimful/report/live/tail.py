@@ -3,9 +3,10 @@ cut back or replaced is noticed.
 """
 
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from brimful.base.rundir import record_of
+from brimful.base.types import JsonDict
 
 MARK_BYTES = 512
 """How many of the last bytes read are compared, to see whether the file only grew since."""
@@ -26,7 +27,7 @@ class Tail:
         self._seen: tuple[int, int, int] | None = None
         self._offset, self._mark = 0, b""
 
-    def read(self) -> tuple[bool, list[dict[str, Any]]]:
+    def read(self) -> tuple[bool, list[JsonDict]]:
         """Return whether everything read before is void, and the records since. A file that is
         missing for a moment has nothing new.
         """

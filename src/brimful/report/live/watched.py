@@ -1,13 +1,14 @@
 """A run that is watched from another process. Of files that grow only what was appended is read."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from brimful.base.rundir import finite
+from brimful.base.types import Json, Numbers
 from brimful.base.units import parse_duration
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.hardware.monitored import Sample, sample_of
@@ -26,7 +27,7 @@ from brimful.report.live.status import (
 from brimful.report.live.tail import Tail
 from brimful.runs.bookkeeping import json_or_none
 from brimful.runs.files import JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
-from brimful.runs.parsing import Json, mapping
+from brimful.runs.parsing import mapping
 from brimful.runs.plans import read_plan
 from brimful.runs.records import Record, SessionStart, StepRecord, read_record
 
@@ -82,7 +83,7 @@ class Watched:
         self.folder, self.wall = folder, clock
         self.clock = RecordClock(clock)
         self.losses: list[float] = []
-        self.limits: Mapping[str, float] = {}
+        self.limits: Numbers = {}
         self.sample: Sample | None = None
         self.points = RecoveryPoints()
         self.writer: RunWriter | None = None

@@ -5,6 +5,7 @@ columns or, one quantity a row, in the name of the row.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from brimful.base.types import Json
 from brimful.report.labels import NAMES as LABEL_METRICS
 from brimful.report.labels import metric_of
 from brimful.report.predictions import comparisons, memory_terms, time_terms
@@ -13,7 +14,7 @@ from brimful.report.table import Table, Value, table_of
 from brimful.report.time_spent import NAMES as TIME_PARTS
 from brimful.report.time_spent import time_spent
 from brimful.runs import RunFolder
-from brimful.runs.parsing import Bounds, Json, parse_value
+from brimful.runs.parsing import Bounds, parse_value
 from brimful.runs.records import Record
 from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue
 

@@ -9,8 +9,9 @@ from functools import partial
 
 import numpy as np
 
+from brimful.base.arrays import Floats
 from brimful.base.intervals import wilson_interval
-from brimful.report.chart import Chart, FloatArray, Mark, Matrix, Rule, Series, series_of
+from brimful.report.chart import Chart, Mark, Matrix, Rule, Series, series_of
 from brimful.report.labels import (
     MOST_LABELS,
     MOST_TEXTS,
@@ -56,7 +57,7 @@ def label_pictures(scores: Mapping[str, LabelScore]) -> list[Chart | Matrix]:
     return [picture for picture in pictures if picture is not None]
 
 
-def points_of(rows: Sequence[Row], columns: int) -> FloatArray | None:
+def points_of(rows: Sequence[Row], columns: int) -> Floats | None:
     """Return at least two rows of numbers, NaN where one is not known; None for anything else."""
     if len(rows) < 2 or {len(row) for row in rows} != {columns}:
         return None
@@ -130,7 +131,7 @@ def _ranking(
     return tuple(drawn), marks, words
 
 
-def curves_of(score: LabelScore, key: str) -> list[tuple[str, FloatArray]]:
+def curves_of(score: LabelScore, key: str) -> list[tuple[str, Floats]]:
     """Return curves of (x, y) points: that of the positive label under the name "", else those of
     all labels; none where they are too many to tell apart.
     """
@@ -268,7 +269,7 @@ def _histogram(score: LabelScore) -> Chart | None:
     )
 
 
-def _counts_by_label(score: LabelScore, size: int) -> Iterator[tuple[str, FloatArray]]:
+def _counts_by_label(score: LabelScore, size: int) -> Iterator[tuple[str, Floats]]:
     """Return the histograms that have `size` numbers each."""
     for name in score.labels:
         counts = score.curves.histogram.by_label.get(name, ())

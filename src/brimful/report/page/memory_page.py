@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from brimful.base.arrays import Floats
 from brimful.base.units import GIB, MIB, format_bytes
 from brimful.report.bars import Bar, Bars, Part, parts
-from brimful.report.chart import Chart, FloatArray, Role, Rule, series_of
+from brimful.report.chart import Chart, Role, Rule, series_of
 from brimful.report.page.plots import MINUTES, running_minutes
 from brimful.report.predictions import memory_terms
 from brimful.report.quantities import capitalised
@@ -38,8 +39,8 @@ class _Line:
     """One measured series: minutes of the run, bytes."""
 
     name: str
-    minutes_N: FloatArray
-    bytes_N: FloatArray
+    minutes_N: Floats
+    bytes_N: Floats
 
 
 def memory_section(run: RunFolder) -> Chapter | None:
@@ -78,7 +79,7 @@ def _is_on_host(run: RunFolder) -> bool:
     return run.device_kind in ("", "cpu")
 
 
-def measured_memory(run: RunFolder) -> tuple[FloatArray, FloatArray] | None:
+def measured_memory(run: RunFolder) -> tuple[Floats, Floats] | None:
     """Return minutes of the run and bytes used at them, as its timeline shows them first; None
     where nothing was measured.
     """
@@ -149,7 +150,7 @@ def _chart(run: RunFolder, terms: Sequence[Part], lines: Sequence[_Line]) -> Cha
 def memory_chart(
     title: str,
     x: str,
-    lines: Mapping[str, tuple[FloatArray, FloatArray]],
+    lines: Mapping[str, tuple[Floats, Floats]],
     levels: Mapping[str, float | None],
     interval: Interval | None,
     terms: Sequence[Part],

@@ -4,16 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from brimful.report.chart import (
-    Chart,
-    FloatArray,
-    Mark,
-    Rule,
-    Series,
-    noisy,
-    series_of,
-    usual_range,
-)
+from brimful.base.arrays import Floats
+from brimful.report.chart import Chart, Mark, Rule, Series, noisy, series_of, usual_range
 from brimful.report.kinds import report_kind
 from brimful.report.labels import WATCHED, watched
 from brimful.report.quantities import label
@@ -163,7 +155,7 @@ def _sampled(run: RunFolder, name: str) -> Chart | None:
     )
 
 
-def running_minutes(times: Sequence[float]) -> FloatArray:
+def running_minutes(times: Sequence[float]) -> Floats:
     """Unix seconds as minutes that the run ran: a pause between sessions counts as the longest wait
     between two samples of one.
     """

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from brimful.base.text import plural
+from brimful.base.types import JsonDict
 from brimful.base.units import format_bytes
 from brimful.base.warning_codes import coded
 from brimful.hardware import calibration, links
@@ -50,7 +50,7 @@ def measuring(console: Console) -> Iterator[Tell]:
         yield tell
 
 
-def to_json(device: Device, threads: int | None) -> dict[str, Any]:
+def to_json(device: Device, threads: int | None) -> JsonDict:
     """Everything that is remembered of a device, as plain values.
 
     `unused` says why its calibration is not used, None when it is. Of each correction, `median` is

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.errors import DataError
+from brimful.base.types import Json
 from brimful.verify.code import humaneval_program
 from brimful.verify.extract import MAX_CODE_CHARACTERS, function, parses
 from brimful.verify.sandbox import Program
 from brimful.verify.verifier import Verifier, VerifierExample
 
 
-def _program(answer: str, row: Mapping[str, Any]) -> Program | None:
+def _program(answer: str, row: Json) -> Program | None:
     """None for an empty or endless answer, and where it is no Python, neither as a whole function
     nor as the body behind the prompt.
     """
@@ -24,7 +25,7 @@ def _program(answer: str, row: Mapping[str, Any]) -> Program | None:
     return _program_of_code(code, row)
 
 
-def _program_of_code(code: str, row: Mapping[str, Any]) -> Program:
+def _program_of_code(code: str, row: Json) -> Program:
     return humaneval_program(row, code.removeprefix(row["prompt"]))
 
 

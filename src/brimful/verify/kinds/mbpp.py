@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.errors import DataError
+from brimful.base.types import Json
 from brimful.verify.code import mbpp_program
 from brimful.verify.extract import MAX_CODE_CHARACTERS, parses, program
 from brimful.verify.sandbox import Program
 from brimful.verify.verifier import Verifier, VerifierExample
 
 
-def _program(answer: str, row: Mapping[str, Any]) -> Program | None:
+def _program(answer: str, row: Json) -> Program | None:
     """None where the answer holds no Python, or does not end."""
     if len(answer) > MAX_CODE_CHARACTERS:
         return None
@@ -22,7 +23,7 @@ def _program(answer: str, row: Mapping[str, Any]) -> Program | None:
     return _program_of_code(code, row)
 
 
-def _program_of_code(code: str, row: Mapping[str, Any]) -> Program:
+def _program_of_code(code: str, row: Json) -> Program:
     return mbpp_program(row, code)
 
 

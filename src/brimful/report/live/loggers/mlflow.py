@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.dotted import flatten
+from brimful.base.types import Json, Numbers
 from brimful.report.live.logger import LoggedRun, Logger, from_extra
 
 DEFAULT_EXPERIMENT = "brimful"
@@ -37,7 +38,7 @@ class _MlflowLog:
         found = self._client.get_experiment_by_name(name)
         return str(found.experiment_id if found else self._client.create_experiment(name))
 
-    def _add_params(self, settings: Mapping[str, Any]) -> None:
+    def _add_params(self, settings: Json) -> None:
         from mlflow.entities import Param  # noqa: PLC0415
 
         params = [
@@ -46,7 +47,7 @@ class _MlflowLog:
         for begin in range(0, len(params), MOST_PARAMS):
             self._client.log_batch(self._id, params=params[begin : begin + MOST_PARAMS])
 
-    def add(self, group: str, values: Mapping[str, float], step: int, unix_s: float | None) -> None:
+    def add(self, group: str, values: Numbers, step: int, unix_s: float | None) -> None:
         from mlflow.entities import Metric  # noqa: PLC0415
 
         unix_ms = int(1000 * (unix_s or time.time()))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from brimful.base.types import Numbers
 from brimful.report.live.logger import LoggedRun, Logger
 
 FOLDER = "tensorboard"
@@ -49,7 +50,7 @@ class _TensorBoardLog:
     def held(self) -> Mapping[str, int]:
         return {}
 
-    def add(self, group: str, values: Mapping[str, float], step: int, unix_s: float | None) -> None:
+    def add(self, group: str, values: Numbers, step: int, unix_s: float | None) -> None:
         try:
             for name, value in values.items():
                 self._writer.add_scalar(f"{group}/{name}", value, step, walltime=unix_s)

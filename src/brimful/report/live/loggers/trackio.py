@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from typing import Any
 
+from brimful.base.types import Numbers
 from brimful.report.live.logger import LoggedRun, Logger, from_extra
 
 DEFAULT_PROJECT = "brimful"
@@ -31,7 +32,7 @@ class _TrackioLog:
         exists = self._run._next_step > 0
         self.held: Mapping[str, int] = run.recorded if exists else {}
 
-    def add(self, group: str, values: Mapping[str, float], step: int, unix_s: float | None) -> None:
+    def add(self, group: str, values: Numbers, step: int, unix_s: float | None) -> None:
         self._run.log({f"{group}/{name}": value for name, value in values.items()}, step=step)
 
     def flush(self) -> None:

@@ -8,6 +8,7 @@ offline.
 from collections.abc import Mapping
 from typing import Any
 
+from brimful.base.types import Numbers
 from brimful.report.live.logger import OPENING_S, LoggedRun, Logger, from_extra
 
 DEFAULT_PROJECT = "brimful"
@@ -39,7 +40,7 @@ class _WandbLog:
         if is_known_here or self._run.resumed:
             self.held = run.recorded
 
-    def add(self, group: str, values: Mapping[str, float], step: int, unix_s: float | None) -> None:
+    def add(self, group: str, values: Numbers, step: int, unix_s: float | None) -> None:
         self._run.log({f"{group}/{name}": value for name, value in values.items()}, step=step)
 
     def flush(self) -> None:
