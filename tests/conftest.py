@@ -29,13 +29,15 @@ import pytest
 import recorded_steps
 import torch
 import warm
+from fixture_types import Make, MakeRecipe
 from json_lines import write_rows
 from named_tests import is_named
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.env import shared_data_folder
+from brimful.base.types import JsonDict
 from brimful.hardware import calibrate
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 
 TINY = """
 name: tiny
@@ -436,13 +438,13 @@ def recipe_file(corpus: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tiny(recipe_file: Path) -> Callable[..., Recipe]:
+def tiny(recipe_file: Path) -> MakeRecipe:
     """`tiny("key=value", ...)` gives the tiny recipe with overrides."""
     return lambda *overrides: load(str(recipe_file), overrides)
 
 
 @pytest.fixture
-def llama_values() -> dict[str, Any]:
+def llama_values() -> JsonDict:
     """The config.json of a tiny Llama of eight blocks, enough for its trace to repeat one."""
     return {
         "model_type": "llama",
@@ -525,7 +527,7 @@ def pairs_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> Callable[..., Recipe]:
+def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> MakeRecipe:
     """`tuning("key=value", ...)` gives a recipe that tunes the tiny base with adapters, with
     overrides.
     """
@@ -535,7 +537,7 @@ def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> Callable[..
 
 
 @pytest.fixture
-def continuing(base_model: Path, corpus: Path, tmp_path: Path) -> Callable[..., Recipe]:
+def continuing(base_model: Path, corpus: Path, tmp_path: Path) -> MakeRecipe:
     """`continuing("key=value", ...)` gives a recipe that goes on with pre-training the tiny base,
     with adapters.
     """
@@ -736,7 +738,7 @@ def labels_recipe_file(
 
 
 @pytest.fixture
-def few_operators(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def few_operators(monkeypatch: pytest.MonkeyPatch) -> Make:
     """A calibration measures the smallest operator of each class, and little of everything else.
     Returns what makes these operators for a device and types of numbers.
     """

@@ -2,11 +2,10 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 
 from brimful.base.errors import DataError
@@ -33,7 +32,7 @@ def with_bad_rows(examples_file: Path) -> Path:
 
 
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(
-    tuning: Callable[..., Recipe], with_bad_rows: Path, refuses: Refuses
+    tuning: MakeRecipe, with_bad_rows: Path, refuses: Refuses
 ) -> None:
     """The error names the key; what is left out stands in a file of the run, with its line."""
     with refuses(DataError, names=["examples.jsonl:21", "data.bad_rows=drop"]):
@@ -47,7 +46,7 @@ def test_bad_rows_stop_a_run_or_are_left_out_and_listed(
 
 
 def test_the_key_may_change_between_sessions_where_it_changes_nothing(
-    tuning: Callable[..., Recipe],
+    tuning: MakeRecipe,
 ) -> None:
     """What it leaves out is part of what identifies the data; without bad rows that is nothing."""
     train(tuning("training.steps=2", "evaluation.max_examples=4"))

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,16 @@ from typing import Any
 import pytest
 import typer
 from command_line import Said
+from fixture_types import MakeRecipe
 from json_lines import write_rows
 
 from brimful import cli
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Json, JsonDict
 from brimful.chains.devices import groups_of
 from brimful.cli.inputs import look_at_data
 from brimful.data.sources import is_local
-from brimful.recipe import KINDS, Recipe, load, shipped_names
+from brimful.recipe import KINDS, load, shipped_names
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -147,7 +149,7 @@ def _named() -> list[Command]:
     return [command for command in dict.fromkeys(found) if not sketched.search(command.text)]
 
 
-def _parsed(words: list[str]) -> dict[str, Any]:
+def _parsed(words: list[str]) -> JsonDict:
     """Return what the command line understands of a command's words, by the names of parameters."""
     group: Any = typer.main.get_command(cli.app)
     context = group.make_context("brimful", [*words])
@@ -157,7 +159,7 @@ def _parsed(words: list[str]) -> dict[str, Any]:
             break
         name, group, rest = group.resolve_command(context, rest)
         context = group.make_context(name, rest, parent=context)
-    parameters: dict[str, Any] = context.params
+    parameters: JsonDict = context.params
     return parameters
 
 
@@ -250,7 +252,7 @@ def _write_what_documents_name(folder: Path) -> None:
 def stand_ins(
     recipe_file: Path,
     labels_recipe_file: Path,
-    tuning: Callable[..., Recipe],
+    tuning: MakeRecipe,
     tmp_path: Path,
 ) -> dict[str, Path]:
     """By the kind of run: a file with a recipe that takes a second."""
@@ -306,7 +308,7 @@ class Reader:
             word = word.replace(place, here) if place != "FILE" or word == place else word
         return word
 
-    def _small(self, words: list[str], parameters: dict[str, Any]) -> list[str]:
+    def _small(self, words: list[str], parameters: JsonDict) -> list[str]:
         """Return the command with a small recipe. Before, the data that the documented one names
         are looked at as its run would.
         """
@@ -325,7 +327,7 @@ class Reader:
         return [verb, str(self.stand_ins[kind]), f"run.name={free}", *kept, *options]
 
 
-def _runs_in(parameters: Mapping[str, Any]) -> list[str]:
+def _runs_in(parameters: Json) -> list[str]:
     """Return the names of the runs that a command asks for."""
     named = parameters.get("run") or parameters.get("runs") or []
     return [Path(name).name for name in ([named] if isinstance(named, str) else named)]

@@ -16,6 +16,7 @@ import pytest
 from safetensors.torch import load_file
 
 from brimful.base.manifest import note_hashes
+from brimful.base.types import JsonDict
 from brimful.cli import main
 from brimful.hardware.host import cpu_name
 
@@ -67,7 +68,7 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+def records(folder: Path, kind: str) -> list[JsonDict]:
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for record in map(json.loads, filter(None, lines)) if record["kind"] == kind]
 
@@ -168,7 +169,7 @@ def test_a_run_comes_back_from_an_old_mirror(brimful: Brimful, old_runs: Path) -
 
 
 def test_runs_read_alike_in_another_time_zone_and_locale(old_runs: Path) -> None:
-    def listed(zone: str, locale: str) -> list[dict[str, Any]]:
+    def listed(zone: str, locale: str) -> list[JsonDict]:
         done = subprocess.run(
             [sys.executable, "-m", "brimful", "runs", str(old_runs / "runs"), "--json"],
             env={**os.environ, "TZ": zone, "LC_ALL": locale, "PYTHONUTF8": "0"},
@@ -176,7 +177,7 @@ def test_runs_read_alike_in_another_time_zone_and_locale(old_runs: Path) -> None
             text=True,
             check=True,
         )
-        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        rows: list[JsonDict] = json.loads(done.stdout)
         # How long ago a point was made changes from one command to the next.
         return [{name: row[name] for name in row if name != "points"} for row in rows]
 

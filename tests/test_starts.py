@@ -1,13 +1,12 @@
 """Runs that start from what other programs trained: PEFT's adapters, a Trainer's checkpoint."""
 
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from peft import LoraConfig, PeftModel, get_peft_model
 from rich.console import Console
 from torch import Tensor
@@ -15,12 +14,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingA
 
 from brimful.base.errors import PlanError, RecipeError, RunFolderError
 from brimful.base.rundir import read_journal
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline
 from brimful.generation.load import load_run, load_untuned
 from brimful.model.published import attach_adapters
 from brimful.recipe import AdapterRecipe, Recipe
 
-Tuning = Callable[..., Recipe]
 CPU = torch.device("cpu")
 IDS_BT = torch.arange(2, 42)[None]
 pytestmark = [
@@ -56,7 +55,7 @@ def train(recipe: Recipe) -> tuple[Path, str]:
 
 @pytest.mark.parametrize("settings", [{}, {"use_dora": True, "use_rslora": True}])
 def test_pefts_adapters_are_gone_on_with_from_exactly_where_they_are(
-    tuning: Tuning, base_model: Path, tmp_path: Path, settings: dict[str, Any]
+    tuning: MakeRecipe, base_model: Path, tmp_path: Path, settings: JsonDict
 ) -> None:
     adapters = trained_adapters(base_model, tmp_path / "adapters", **settings)
     recipe = tuning(f"model={adapters}", "adapter=null", "training.steps=4")
@@ -79,7 +78,9 @@ def test_pefts_adapters_are_gone_on_with_from_exactly_where_they_are(
     assert before != of_base, "the start is the adapted model, not its base"
 
 
-def test_a_run_goes_on_with_the_adapters_of_another_run(tuning: Tuning, refuses: Refuses) -> None:
+def test_a_run_goes_on_with_the_adapters_of_another_run(
+    tuning: MakeRecipe, refuses: Refuses
+) -> None:
     first, _ = train(tuning("run.name=first", "training.steps=4"))
     second, _ = train(
         tuning("run.name=second", "training.steps=4", f"model={first / 'model'}", "adapter=null")
@@ -126,7 +127,7 @@ def checkpoint_of_trainer(model: Any, base: Path, folder: Path) -> Path:
 
 
 def test_a_trainers_checkpoint_starts_a_run_and_says_what_is_not_read(
-    tuning: Tuning, base_model: Path, tmp_path: Path
+    tuning: MakeRecipe, base_model: Path, tmp_path: Path
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(base_model)
     checkpoint = checkpoint_of_trainer(model, base_model, tmp_path / "trainer")
@@ -140,7 +141,7 @@ def test_a_trainers_checkpoint_starts_a_run_and_says_what_is_not_read(
 
 
 def test_a_trainers_checkpoint_of_adapters_is_gone_on_with(
-    tuning: Tuning, base_model: Path, tmp_path: Path
+    tuning: MakeRecipe, base_model: Path, tmp_path: Path
 ) -> None:
     adapters = trained_adapters(base_model, tmp_path / "adapters")
     base = AutoModelForCausalLM.from_pretrained(base_model)

@@ -2,14 +2,13 @@
 and the page and reports that show them.
 """
 
-from collections.abc import Callable
 from io import StringIO
 
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.rundir import read_json
 from brimful.chains import finished, scoring, study
-from brimful.recipe import Recipe
 
 COLUMNS = (
     "Validation loss at equal time",
@@ -24,7 +23,7 @@ COLUMNS = (
 )
 
 
-def test_a_study_from_nothing_ends_with_a_table_over_seeds(tiny: Callable[..., Recipe]) -> None:
+def test_a_study_from_nothing_ends_with_a_table_over_seeds(tiny: MakeRecipe) -> None:
     variants = "{softmax: [model.attention=softmax], fed-back: [method=feedback]}"
     recipe = tiny(
         "model.architecture=okadfa",
@@ -51,7 +50,7 @@ def test_a_study_from_nothing_ends_with_a_table_over_seeds(tiny: Callable[..., R
 
 
 def test_there_is_no_untuned_model_to_score_whatever_the_recipe_says_and_layers_are_looked_at(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     """With the whole validation split, and by diagnose."""
     recipe = tiny(

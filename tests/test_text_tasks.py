@@ -4,11 +4,10 @@ before the first step.
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from json_lines import write_rows
 from rich.console import Console
 
@@ -42,9 +41,7 @@ def run(recipe: Recipe) -> Path:
     return folder_of(recipe)
 
 
-def test_translations_are_scored_by_every_text_task(
-    tuning: Callable[..., Recipe], pairs: Path
-) -> None:
+def test_translations_are_scored_by_every_text_task(tuning: MakeRecipe, pairs: Path) -> None:
     """The whole answer is compared with the whole of the example's own."""
     tasks = ["bleu", "chrf", "rouge-l", "exact-match"]
     folder = run(tuning(f"data.path={pairs}", f"evaluation.tasks=[{','.join(tasks)}]", *FEW))
@@ -72,7 +69,7 @@ def test_translations_are_scored_by_every_text_task(
     ],
 )
 def test_what_cannot_be_scored_is_said_before_the_first_step(
-    tuning: Callable[..., Recipe],
+    tuning: MakeRecipe,
     pairs: Path,
     refuses: Refuses,
     task: str,
@@ -88,7 +85,7 @@ def test_what_cannot_be_scored_is_said_before_the_first_step(
 
 
 def test_a_run_without_examples_is_told_so_before_the_first_step(
-    tiny: Callable[..., Recipe], refuses: Refuses
+    tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     recipe = tiny("evaluation.tasks=[bleu]")
     with refuses(RequestError, names=["method sft"]):

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from finished_runs import newest_of, records_of, train
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from json_lines import write_rows
 from rich.console import Console
 from safetensors import safe_open
@@ -55,7 +54,6 @@ from brimful.training.checkpoint import differences
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 
-Tuning = Callable[..., Recipe]
 CPU = torch.device("cpu")
 MANNERS = {
     "lora": [],
@@ -77,7 +75,7 @@ def _validation_losses(folder: Path) -> list[float]:
     return [record["loss"] for record in records_of(folder, "evaluation")]
 
 
-def test_tuning_lowers_the_loss_of_held_out_answers(tuning: Tuning) -> None:
+def test_tuning_lowers_the_loss_of_held_out_answers(tuning: MakeRecipe) -> None:
     folder = train(tuning("training.steps=24", "evaluation.every=8"))
     losses = _validation_losses(folder)
 
@@ -99,7 +97,7 @@ def test_tuning_lowers_the_loss_of_held_out_answers(tuning: Tuning) -> None:
 def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(
     request: pytest.FixtureRequest, recipes: str, manner: str
 ) -> None:
-    tuning: Tuning = request.getfixturevalue(recipes)
+    tuning: MakeRecipe = request.getfixturevalue(recipes)
     options = ["checkpoint.every=2", *MANNERS[manner]]
     undisturbed = train(tuning("run.name=undisturbed", *options))
     recipe = tuning("run.name=killed", *options)
@@ -130,7 +128,7 @@ def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(
     ).read_bytes()
 
 
-def test_how_a_step_is_cut_does_not_change_what_is_learned(tuning: Tuning) -> None:
+def test_how_a_step_is_cut_does_not_change_what_is_learned(tuning: MakeRecipe) -> None:
     changes = {
         "padded": "plan.packing=padded",
         "one-by-one": "plan.micro_batch=1",
@@ -155,7 +153,7 @@ def test_how_a_step_is_cut_does_not_change_what_is_learned(tuning: Tuning) -> No
     "manner", [[], ["adapter=null"], ["quantize=nf4"]], ids=["adapters", "all weights", "4 bits"]
 )
 def test_keeping_outputs_of_expensive_operators_gives_the_same_bits(
-    tuning: Tuning, manner: list[str]
+    tuning: MakeRecipe, manner: list[str]
 ) -> None:
     selective = ("run.name=selective", "plan.recompute=selective")
     plain = newest_of(train(tuning("run.name=plain", "plan.recompute=false", *manner)))
@@ -164,7 +162,7 @@ def test_keeping_outputs_of_expensive_operators_gives_the_same_bits(
 
 
 def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(
-    tuning: Tuning, tmp_path: Path
+    tuning: MakeRecipe, tmp_path: Path
 ) -> None:
     """It was made before the data were read, when four examples of at most 128 tokens counted as
     four times 128.
@@ -183,7 +181,7 @@ def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(
 
 
 def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_it(
-    tuning: Tuning,
+    tuning: MakeRecipe,
 ) -> None:
     told = StringIO()
     recipe = tuning("training.steps=1", "sequence_length=128")
@@ -194,7 +192,7 @@ def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_
 
 
 def test_speed_counts_the_tokens_of_the_examples_without_what_full_sequences_would_hold(
-    tuning: Tuning,
+    tuning: MakeRecipe,
 ) -> None:
     folder = train(tuning("sequence_length=128", "training.steps=3"))
     split = read_json(folder / "data.json")["splits"]["train"]
@@ -209,7 +207,7 @@ def test_speed_counts_the_tokens_of_the_examples_without_what_full_sequences_wou
 
 @pytest.mark.parametrize("manner", ["lora", "qlora", "full"])
 def test_a_tokenizer_longer_than_the_embedding_is_harmless_where_no_text_needs_it(
-    tuning: Tuning, base_model: Path, examples_file: Path, manner: str, refuses: Refuses
+    tuning: MakeRecipe, base_model: Path, examples_file: Path, manner: str, refuses: Refuses
 ) -> None:
     """Such a run is scored, answers and is exported; a text that needs the token is refused before
     the first step, and trains once the token is taken out of it.
@@ -240,7 +238,7 @@ def _add_token(base_model: Path, token: str) -> None:
 
 
 def test_a_sample_that_cannot_be_written_does_not_take_the_run_away(
-    tuning: Tuning, snapshot: SnapshotAssertion
+    tuning: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     """Only a note says that there is none."""
     told = StringIO()
@@ -254,7 +252,7 @@ def test_a_sample_that_cannot_be_written_does_not_take_the_run_away(
 
 
 def test_a_model_that_cannot_be_loaded_leaves_its_runs_name_free(
-    tuning: Tuning, base_model: Path
+    tuning: MakeRecipe, base_model: Path
 ) -> None:
     weights = base_model / "model.safetensors"
     weights.rename(base_model / "model.bin")
@@ -265,7 +263,7 @@ def test_a_model_that_cannot_be_loaded_leaves_its_runs_name_free(
     assert train(tuning("training.steps=1", "adapter.rank=2")).name == "tuned"
 
 
-def test_scores_of_weights_that_training_replaced_are_gone(tuning: Tuning) -> None:
+def test_scores_of_weights_that_training_replaced_are_gone(tuning: MakeRecipe) -> None:
     folder = train(tuning("training.steps=1"))
     scoring.evaluate(folder, Console(file=StringIO()))
     scored = [(folder / name).exists() for name in ("scores.json", "evaluations")]
@@ -280,7 +278,7 @@ def test_scores_of_weights_that_training_replaced_are_gone(tuning: Tuning) -> No
     ("template", "asked"), [("auto", "<user>Say 3\n<assistant>"), ("plain", "Say 3")]
 )
 def test_a_prompt_is_asked_in_training_generation_and_export_alike(
-    tuning: Tuning, base_model: Path, tmp_path: Path, template: str, asked: str
+    tuning: MakeRecipe, base_model: Path, tmp_path: Path, template: str, asked: str
 ) -> None:
     """Rows are text, and the tokenizer has a chat template."""
     (base_model / "chat_template.jinja").write_text(
@@ -315,7 +313,7 @@ CHATML = (
 
 
 def test_every_export_stops_where_a_turn_ends_and_at_end_of_text(
-    tuning: Tuning, base_model: Path, tmp_path: Path
+    tuning: MakeRecipe, base_model: Path, tmp_path: Path
 ) -> None:
     """The base's own configuration knows end-of-text alone."""
     tokenizer = AutoTokenizer.from_pretrained(base_model)
@@ -351,7 +349,7 @@ def test_every_export_stops_where_a_turn_ends_and_at_end_of_text(
 
 
 def test_an_own_chat_template_is_trained_by_and_stored_with_the_model(
-    tuning: Tuning, tmp_path: Path, refuses: Refuses
+    tuning: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     """Also its options, as defaults; base, export and next session ask alike."""
     file = tmp_path / "own.jinja"
@@ -391,7 +389,7 @@ def test_an_own_chat_template_is_trained_by_and_stored_with_the_model(
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("manner", ["lora", "qlora", "full"])
 def test_added_tokens_are_learned_and_load_elsewhere_with_the_same_text(
-    tuning: Tuning, base_model: Path, examples_file: Path, manner: str, tied: bool
+    tuning: MakeRecipe, base_model: Path, examples_file: Path, manner: str, tied: bool
 ) -> None:
     """Their rows of embedding and head are trained and exported; peft and transformers write the
     same text by them.
@@ -449,7 +447,7 @@ def _weights_of(folder: Path) -> list[str]:
 
 
 def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
-    tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+    tuning: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, load, trained, alive = training_session.run_session, run_data.load_run, [], []
 
@@ -469,7 +467,9 @@ def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adamw_8bit"])
-def test_weights_that_train_in_bf16_are_kept_and_exported_in_it(tuning: Tuning, kind: str) -> None:
+def test_weights_that_train_in_bf16_are_kept_and_exported_in_it(
+    tuning: MakeRecipe, kind: str
+) -> None:
     changes = ["adapter=null", "optimizer.learning_rate=1e-3", f"optimizer.kind={kind}"]
     lengths = ["training.steps=24", "evaluation.every=8", "plan.precision=bf16"]
     plain, folder = (
@@ -488,7 +488,7 @@ def test_weights_that_train_in_bf16_are_kept_and_exported_in_it(tuning: Tuning, 
 
 
 def test_a_checkpoint_of_adapters_holds_no_frozen_weight(
-    tuning: Tuning, continuing: Tuning
+    tuning: MakeRecipe, continuing: MakeRecipe
 ) -> None:
     for recipe in (tuning(), continuing()):
         names = newest_of(train(recipe)).tensors["model"]
@@ -498,7 +498,7 @@ def test_a_checkpoint_of_adapters_holds_no_frozen_weight(
 
 
 def test_a_tuned_run_answers_as_it_was_trained_and_the_untuned_model_is_still_there(
-    tuning: Tuning,
+    tuning: MakeRecipe,
 ) -> None:
     folder = train(tuning())
     tuned, untuned = load_run(folder, CPU, torch.float32), load_untuned(folder, CPU)
@@ -510,7 +510,7 @@ def test_a_tuned_run_answers_as_it_was_trained_and_the_untuned_model_is_still_th
 
 
 def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(
-    tuning: Tuning, base_model: Path
+    tuning: MakeRecipe, base_model: Path
 ) -> None:
     folder = train(tuning("training.steps=4"))
     from transformers import AutoModelForCausalLM
@@ -527,7 +527,7 @@ def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(
 
 
 def test_a_base_whose_config_changed_is_refused_by_the_next_session(
-    tuning: Tuning, base_model: Path
+    tuning: MakeRecipe, base_model: Path
 ) -> None:
     train(tuning("training.steps=4"))
     config = json.loads((base_model / "config.json").read_text())
@@ -539,7 +539,7 @@ def test_a_base_whose_config_changed_is_refused_by_the_next_session(
 
 
 def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(
-    tuning: Tuning, base_model: Path, examples_file: Path
+    tuning: MakeRecipe, base_model: Path, examples_file: Path
 ) -> None:
     with examples_file.open("a") as file:
         file.write(json.dumps({"instruction": "Say red often.", "output": "red " * 200}) + "\n")
@@ -553,7 +553,7 @@ def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(
 
 @pytest.mark.parametrize("manner", ["lora", "qlora", "full"])
 def test_pre_training_goes_on_from_a_published_model(
-    continuing: Tuning, manner: str, snapshot: SnapshotAssertion
+    continuing: MakeRecipe, manner: str, snapshot: SnapshotAssertion
 ) -> None:
     """It is scored beside its base, in bits per byte too, continues text and is exported."""
     recipe = continuing("training.steps=24", "evaluation.base=always", *MANNERS[manner])
@@ -603,7 +603,7 @@ def test_continued_pre_training_needs_the_text_alone(
 
 
 def test_a_model_that_another_recipe_trains_is_trained_first(
-    tuning: Tuning, tiny: Tuning, tmp_path: Path
+    tuning: MakeRecipe, tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     first = tmp_path / "first.yaml"
     first.write_text(tiny("training.steps=3", "model.context=64", "name=first").to_yaml())
@@ -637,7 +637,7 @@ BAD = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_one_clear_error_and_leaves_nothing_half_done(
-    tuning: Tuning, what: str
+    tuning: MakeRecipe, what: str
 ) -> None:
     changes, kind, message = BAD[what]
 
@@ -648,7 +648,7 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing_half_done(
 
 
 def test_an_empty_answer_is_told_with_its_row(
-    tuning: Tuning, examples_file: Path, refuses: Refuses
+    tuning: MakeRecipe, examples_file: Path, refuses: Refuses
 ) -> None:
     with open(examples_file, "a") as file:
         file.write(json.dumps({"instruction": "Say nothing.", "output": " "}) + "\n")
@@ -661,7 +661,7 @@ def test_an_empty_answer_is_told_with_its_row(
     "asked", ["evaluation.tasks=[humanevall]", "evaluation.data={humanevall: problems.jsonl}"]
 )
 def test_a_task_that_there_is_not_is_told_before_anything_is_trained(
-    tuning: Tuning, asked: str, refuses: Refuses
+    tuning: MakeRecipe, asked: str, refuses: Refuses
 ) -> None:
     recipe = tuning(asked)
     with refuses(RequestError, names=["'humanevall'", "'humaneval'"]):
@@ -670,7 +670,7 @@ def test_a_task_that_there_is_not_is_told_before_anything_is_trained(
 
 
 def test_task_data_that_cannot_be_read_are_told_before_anything_is_trained(
-    tuning: Tuning, refuses: Refuses
+    tuning: MakeRecipe, refuses: Refuses
 ) -> None:
     recipe = tuning(
         "evaluation.tasks=[code-syntax, humaneval]", "evaluation.data={humaneval: nowhere.jsonl}"
@@ -680,7 +680,7 @@ def test_task_data_that_cannot_be_read_are_told_before_anything_is_trained(
     assert not pipeline.folder_of(recipe).exists()
 
 
-def test_a_whole_run_ends_with_its_scores(tuning: Tuning, refuses: Refuses) -> None:
+def test_a_whole_run_ends_with_its_scores(tuning: MakeRecipe, refuses: Refuses) -> None:
     told = StringIO()
     report = pipeline.run(tuning("evaluation.tasks=[code-syntax]"), Console(file=told, width=160))
     assert report.exists()
@@ -740,7 +740,7 @@ def _weights(folder: Path) -> bytes:
     return (folder / "model" / "adapter_model.safetensors").read_bytes()
 
 
-def test_scoring_the_base_does_not_change_what_is_learned(tuning: Tuning) -> None:
+def test_scoring_the_base_does_not_change_what_is_learned(tuning: MakeRecipe) -> None:
     """Not even with dropout, whose random numbers come from the same generator."""
     options = ("adapter.dropout=0.3", "checkpoint.every=2")
     never = train(tuning("run.name=never", "evaluation.base=never", *options))
@@ -755,7 +755,7 @@ def test_scoring_the_base_does_not_change_what_is_learned(tuning: Tuning) -> Non
 
 @pytest.mark.parametrize("manner", MANNERS)
 def test_the_loss_before_the_first_step_is_the_published_models(
-    tuning: Tuning, manner: str
+    tuning: MakeRecipe, manner: str
 ) -> None:
     told = StringIO()
     recipe = tuning("evaluation.base=always", "plan.precision=fp32", *MANNERS[manner])
@@ -786,7 +786,7 @@ def test_the_loss_before_the_first_step_is_the_published_models(
 
 
 def test_a_base_scored_on_few_sequences_is_compared_on_the_same_ones(
-    tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+    tuning: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = run_plan.settle_plan
 
@@ -840,7 +840,7 @@ def _killed_at(recipe: Recipe, target: object, name: str, call: int) -> None:
     ],
 )
 def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_one(
-    tuning: Tuning, target: object, name: str, call: int, scored_again: bool
+    tuning: MakeRecipe, target: object, name: str, call: int, scored_again: bool
 ) -> None:
     options = ["checkpoint.every=4", "evaluation.base=always", "adapter.dropout=0.3"]
     undisturbed = train(tuning("run.name=undisturbed", *options))
@@ -864,7 +864,7 @@ def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_on
 
 
 def test_the_tasks_of_base_and_tuned_model_stand_beside_each_other_and_are_scored_once(
-    tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+    tuning: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = tuning(
         "evaluation.tasks=[code-syntax]", "evaluation.max_examples=4", "evaluation.base=always"
@@ -885,7 +885,7 @@ def test_the_tasks_of_base_and_tuned_model_stand_beside_each_other_and_are_score
         pipeline.run(recipe, Console(file=StringIO()))
 
 
-def test_a_study_scores_its_base_once_for_all_members(tuning: Tuning) -> None:
+def test_a_study_scores_its_base_once_for_all_members(tuning: MakeRecipe) -> None:
     recipe = tuning("study={variants: {a: [], b: [adapter.rank=2]}}")
     folder = study.run_study(recipe, Console(file=StringIO())).parent
 

@@ -1,12 +1,11 @@
 """YAML values and dotted keys."""
 
-from typing import Any
-
 import pytest
 from fixture_types import Refuses
 
 from brimful.base import yaml_values
 from brimful.base.dotted import flatten, format_yaml, override, parse_yaml
+from brimful.base.types import JsonDict
 
 RIVALS = {"batch": ("sequences", "tokens")}
 
@@ -116,7 +115,7 @@ def test_written_texts_read_back_as_texts(text: str) -> None:
 
 
 def test_an_override_reaches_into_sections_and_makes_absent_ones() -> None:
-    values: dict[str, Any] = {"model": {"layers": 1}, "plan": None}
+    values: JsonDict = {"model": {"layers": 1}, "plan": None}
 
     for assignment in ("model.layers=2", "plan.threads=4", "run.name=a=b", "seed=7"):
         override(assignment, values, {})
@@ -130,7 +129,7 @@ def test_an_override_reaches_into_sections_and_makes_absent_ones() -> None:
 
 
 def test_a_rival_of_the_file_gives_way() -> None:
-    values: dict[str, Any] = {"batch": {"sequences": 8, "other": 1}}
+    values: JsonDict = {"batch": {"sequences": 8, "other": 1}}
 
     override("batch.tokens=1024", values, RIVALS)
 
@@ -138,7 +137,7 @@ def test_a_rival_of_the_file_gives_way() -> None:
 
 
 def test_taking_a_rival_back_leaves_the_other() -> None:
-    values: dict[str, Any] = {"batch": {"sequences": 8}}
+    values: JsonDict = {"batch": {"sequences": 8}}
 
     override("batch.tokens=null", values, RIVALS)
 
@@ -146,7 +145,7 @@ def test_taking_a_rival_back_leaves_the_other() -> None:
 
 
 def test_only_rivals_of_the_same_section_give_way() -> None:
-    values: dict[str, Any] = {"batch": {"sequences": 8}, "training": {}}
+    values: JsonDict = {"batch": {"sequences": 8}, "training": {}}
 
     override("training.tokens=1024", values, RIVALS)
     override("batch.size=3", values, RIVALS)
@@ -166,7 +165,7 @@ def test_only_rivals_of_the_same_section_give_way() -> None:
     ],
 )
 def test_a_wrong_assignment_is_told_and_changes_nothing(assignment: str, refuses: Refuses) -> None:
-    values: dict[str, Any] = {"seed": 1}
+    values: JsonDict = {"seed": 1}
 
     with refuses(ValueError):
         override(assignment, values, {})

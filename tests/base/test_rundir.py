@@ -33,6 +33,7 @@ from brimful.base.rundir import (
     write_text_atomically,
     writer_of,
 )
+from brimful.base.types import JsonDict
 
 HOLD = """
 import sys, time
@@ -192,7 +193,7 @@ def test_the_same_process_does_not_get_a_second_lease(tmp_path: Path, refuses: R
     ],
 )
 def test_a_holder_of_this_machine_that_is_provably_gone_is_replaced(
-    tmp_path: Path, changes: dict[str, Any]
+    tmp_path: Path, changes: JsonDict
 ) -> None:
     _forge(tmp_path, **changes)
 
@@ -486,7 +487,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_work_is_wasted(
     tmp_path.chmod(0o700)
 
 
-def journal_of(path: Path, count: int) -> list[dict[str, Any]]:
+def journal_of(path: Path, count: int) -> list[JsonDict]:
     records = [{"kind": "step", "step": number, "loss": 1 / number} for number in range(1, count)]
     with Journal(path) as journal:
         for record in records:

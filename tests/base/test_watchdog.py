@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base import watchdog
 from brimful.base.watchdog import EXIT_CODE, FILE_NAME, Watchdog, grace, longest_wait
 from brimful.chains.pipeline import train
-from brimful.recipe import Recipe
 from brimful.training import loop
 from brimful.training.checkpoint import differences, load
 
@@ -66,7 +66,7 @@ def _hang_at(step: int, before: Callable[[], object] = lambda: None) -> None:
 
 
 def test_a_hung_step_ends_the_process_and_the_same_command_ends_like_an_undisturbed_run(
-    tiny: Callable[..., Recipe], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tiny: MakeRecipe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tiny("run.name=hung", "checkpoint.every=2", f"run.patience={SOON_S}s")
 
@@ -89,7 +89,7 @@ def test_a_hung_step_ends_the_process_and_the_same_command_ends_like_an_undistur
 
 
 def test_a_signal_ends_a_hung_step_within_its_grace(
-    tiny: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However patient the run is otherwise."""
     monkeypatch.setattr(watchdog, "GRACE_S", SOON_S)

@@ -1,9 +1,9 @@
 """Public configurations of other tools, as stored: read again by today's tables."""
 
 import json
-from typing import Any
 
 import foreign_configs
+from brimful.base.types import JsonDict
 from brimful.other_trainers.job import read_job
 from brimful.other_trainers.recognise import recognised, tool_named, tool_names
 
@@ -13,7 +13,7 @@ RECORD = json.loads(
 )
 
 
-def _changed(row: dict[str, Any]) -> dict[str, Any]:
+def _changed(row: JsonDict) -> JsonDict:
     keys = dict(row["keys"])
     for change in row["changes"]:
         if not change.startswith("--"):

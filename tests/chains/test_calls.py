@@ -1,17 +1,15 @@
 """The functions of `import brimful`: names in place of values, and no console to make."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 import brimful
 from brimful.base.env import runs_folder
 from brimful.base.errors import DeviceError, RecipeError, RequestError
-from brimful.recipe import Recipe
+from brimful.base.types import JsonDict
 
 ROOT = Path(__file__).parents[2]
 CHANGES = ("sequence_length=32", "training.steps=6", "evaluation.every=6")
@@ -24,7 +22,7 @@ def test_the_code_of_the_page_runs_as_it_stands(
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) >= 4
-    names: dict[str, Any] = {}
+    names: JsonDict = {}
     for block in blocks:
         exec(block.replace('"quickstart"', repr(str(recipe_file))), names)  # noqa: S102 - ours
     told = capsys.readouterr().out
@@ -34,7 +32,7 @@ def test_the_code_of_the_page_runs_as_it_stands(
 
 
 def test_a_run_needs_a_recipe_alone(
-    tiny: Callable[..., Recipe], recipe_file: Path, capsys: pytest.CaptureFixture[str]
+    tiny: MakeRecipe, recipe_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tiny(*CHANGES, "run.name=alone")
     report = brimful.run(recipe)

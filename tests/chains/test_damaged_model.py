@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 
 from brimful.base.errors import RunFolderError
@@ -14,7 +14,6 @@ from brimful.base.manifest import MANIFEST, note_hashes
 from brimful.chains.pipeline import train
 from brimful.generation.export import export
 from brimful.generation.load import load_run
-from brimful.recipe import Recipe
 
 CPU = torch.device("cpu")
 
@@ -58,7 +57,7 @@ def _become_another_model(model: Path) -> None:
     ],
 )
 def test_a_damaged_model_is_refused_until_the_same_command_wrote_it_again(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     tmp_path: Path,
     refuses: Refuses,
     damage: Callable[[Path], None],
@@ -86,7 +85,7 @@ def test_a_damaged_model_is_refused_until_the_same_command_wrote_it_again(
 
 
 def test_a_model_damaged_here_and_in_the_mirror_is_written_again_in_both(
-    tiny: Callable[..., Recipe], tmp_path: Path
+    tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     drive, printed = tmp_path / "drive", Console(record=True, width=400)
     recipe = tiny(f"run.mirror={drive}")

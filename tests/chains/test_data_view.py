@@ -1,9 +1,8 @@
 """What is shown of data is what training learns."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from json_lines import write_rows
 
 from brimful.base.errors import RequestError
@@ -13,7 +12,6 @@ from brimful.kinds.run_data import gather
 from brimful.recipe import Recipe, load
 from brimful.report.data_view import DataView, SeenToken
 
-Make = Callable[..., Recipe]
 MANY = 10_000
 
 
@@ -21,7 +19,7 @@ def viewed(recipe: Recipe, *, whole: bool = True) -> DataView:
     return view_data(recipe, source_at_hand(recipe), MANY, whole=whole)
 
 
-def test_the_marked_tokens_are_those_that_training_learns(tuning: Make) -> None:
+def test_the_marked_tokens_are_those_that_training_learns(tuning: MakeRecipe) -> None:
     recipe = tuning()
     view, data = viewed(recipe), gather(recipe, source_at_hand(recipe))
     for name, split in data.splits.items():
@@ -42,7 +40,7 @@ def test_the_marked_tokens_are_those_that_training_learns(tuning: Make) -> None:
     assert [*view.not_learned] == [*data.report["not_learned"]]
 
 
-def test_texts_of_tokens_make_up_the_rendered_text(tuning: Make, tmp_path: Path) -> None:
+def test_texts_of_tokens_make_up_the_rendered_text(tuning: MakeRecipe, tmp_path: Path) -> None:
     """Characters of several tokens stand at the last of them; special tokens are spelled."""
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": f"{n}: ", "completion": "gr\u00fcn \u65e5\u672c"} for n in range(20)]
@@ -55,7 +53,9 @@ def test_texts_of_tokens_make_up_the_rendered_text(tuning: Make, tmp_path: Path)
         assert row.columns == rows[number]
 
 
-def test_rows_that_are_left_out_are_shown_with_the_reason(tuning: Make, tmp_path: Path) -> None:
+def test_rows_that_are_left_out_are_shown_with_the_reason(
+    tuning: MakeRecipe, tmp_path: Path
+) -> None:
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": f"{n} ", "completion": "" if n == 7 else "x"} for n in range(200)]
     rows[9]["completion"] = "long " * 100
@@ -67,7 +67,9 @@ def test_rows_that_are_left_out_are_shown_with_the_reason(tuning: Make, tmp_path
     assert {entry["kind"] for entry in view.not_learned} == {"bad_rows", "dropped"}
 
 
-def test_the_first_rows_are_read_unless_all_are_asked_for(tuning: Make, tmp_path: Path) -> None:
+def test_the_first_rows_are_read_unless_all_are_asked_for(
+    tuning: MakeRecipe, tmp_path: Path
+) -> None:
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": f"{n} ", "completion": "x"} for n in range(FIRST_ROWS + 1)]
     write_rows(path, rows)
@@ -76,7 +78,7 @@ def test_the_first_rows_are_read_unless_all_are_asked_for(tuning: Make, tmp_path
     assert len(viewed(recipe).rows) == FIRST_ROWS + 1
 
 
-def test_documents_are_learned_as_they_stand(continuing: Make) -> None:
+def test_documents_are_learned_as_they_stand(continuing: MakeRecipe) -> None:
     recipe = continuing()
     view, data = viewed(recipe), gather(recipe, source_at_hand(recipe))
     first = view.rows[0].examples[0]
@@ -103,6 +105,6 @@ def test_tokens_of_a_model_that_is_not_trained_yet_cannot_be_shown(
         source_at_hand(recipe)
 
 
-def test_a_token_is_as_the_tokenizer_has_it(tuning: Make) -> None:
+def test_a_token_is_as_the_tokenizer_has_it(tuning: MakeRecipe) -> None:
     view = viewed(tuning())
     assert view.rows[0].examples[0].tokens[-1] == SeenToken(0, "<|endoftext|>", True, True)

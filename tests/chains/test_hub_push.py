@@ -15,6 +15,7 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.chains.hub_push import export_and_push, require_name
 from brimful.generation.export import Exported, export
 
@@ -37,7 +38,7 @@ class Hub(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer({"id": "ada/stories", "sha": "0" * 40, "siblings": []})
 
-    def _answer(self, values: dict[str, Any]) -> None:
+    def _answer(self, values: JsonDict) -> None:
         content = json.dumps(values).encode()
         self.send_response(Hub.status)
         self.send_header("Content-Type", "application/json")
@@ -49,7 +50,7 @@ class Hub(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def _answer_to(path: str, body: bytes) -> dict[str, Any]:
+def _answer_to(path: str, body: bytes) -> JsonDict:
     if path.endswith("/preupload/main"):
         names = [each["path"] for each in json.loads(body)["files"]]
         send = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]

@@ -1,11 +1,11 @@
 """What the phases of whole recipes take, for their plan and beside what they took."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from finished_runs import train
+from fixture_types import MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 from tests.planning.test_writing import PLAN
 
@@ -25,7 +25,7 @@ from brimful.planning.job import (
 )
 from brimful.planning.plan import BaseScoring, Plan
 from brimful.planning.surveyed import Unplanned
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 from brimful.report.plan.job import job_lines
 
 
@@ -126,7 +126,7 @@ def test_other_numbers_of_steps_change_the_trainings_alone() -> None:
 
 
 def test_tasks_that_share_answers_count_their_writing_once(
-    tiny: Callable[..., Recipe], tmp_path: Path
+    tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     """A plan that is gone leaves what was measured, and nothing is made up."""
     recipe = tiny("training.steps=1")

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixture_types import Refuses
@@ -11,6 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful import cli
 from brimful.base.errors import DeviceError, PlanError, RequestError
+from brimful.base.types import JsonDict
 from brimful.chains.job_plans import plan_file
 from brimful.other_trainers.planned import PlannedJob, UnplannedJob
 from brimful.report.plan.jobs import exit_code, job_lines
@@ -35,7 +35,7 @@ def job(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     new_cache: Callable[[], str],
-    llama_values: dict[str, Any],
+    llama_values: JsonDict,
 ) -> Path:
     """An Axolotl file beside the config of a tiny model of two blocks."""
     monkeypatch.setenv("BRIMFUL_CACHE", new_cache())

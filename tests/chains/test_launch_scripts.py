@@ -3,22 +3,19 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from finished_runs import records_of
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import read_json
 from brimful.chains import pipeline
 from brimful.chains.launch_scripts import SCRIPTS, script
-from brimful.recipe import Recipe
 
-Tiny = Callable[..., Recipe]
 COMMAND = ("train", "my recipe.yaml", "run.name=it's $HOME")
 
 
@@ -29,7 +26,7 @@ def _is_shell(text: str) -> bool:
 @pytest.mark.parametrize("kind", SCRIPTS)
 @pytest.mark.parametrize("machines", [1, 3])
 def test_a_script_is_valid_and_gives_brimful_its_command_as_it_is(
-    tiny: Tiny, kind: str, machines: int, tmp_path: Path, snapshot: Any
+    tiny: MakeRecipe, kind: str, machines: int, tmp_path: Path, snapshot: Any
 ) -> None:
     text = script(tiny(), kind, COMMAND, machines=machines, devices=2)
 
@@ -49,7 +46,7 @@ def test_a_script_is_valid_and_gives_brimful_its_command_as_it_is(
     assert told.read_text().splitlines()[-4:] == ["brimful", *COMMAND]
 
 
-def test_skypilot_gets_the_numbers_of_machines_and_devices(tiny: Tiny) -> None:
+def test_skypilot_gets_the_numbers_of_machines_and_devices(tiny: MakeRecipe) -> None:
     task = yaml.safe_load(script(tiny(), "skypilot", COMMAND, machines=3, devices=2))
 
     assert task["name"] == "tiny"
@@ -58,7 +55,7 @@ def test_skypilot_gets_the_numbers_of_machines_and_devices(tiny: Tiny) -> None:
 
 
 def test_more_ranks_than_sequences_are_refused_before_a_cluster_is_asked(
-    tiny: Tiny, refuses: Refuses
+    tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     with refuses(RequestError):
         script(tiny(), "slurm", COMMAND, machines=3, devices=3)
@@ -66,7 +63,7 @@ def test_more_ranks_than_sequences_are_refused_before_a_cluster_is_asked(
 
 @pytest.mark.usefixtures("warm_processes")
 def test_the_script_of_torchrun_trains_on_two_ranks(
-    tiny: Tiny, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = ("batch.sequences=7", "training.steps=3", "plan.spread=replicated")
     recipe = tiny(*changes)

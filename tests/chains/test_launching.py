@@ -8,19 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from finished_runs import records_of, train
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 from brimful.base.errors import DeviceError, RequestError
 from brimful.base.rundir import read_json
 from brimful.chains import pipeline
 from brimful.chains.launching import count_of, launch
-from brimful.recipe import Recipe
 
 
 @pytest.mark.parametrize(
@@ -33,7 +31,7 @@ from brimful.recipe import Recipe
     ids=["no-number", "nothing", "more-than-sequences"],
 )
 def test_a_number_of_devices_that_cannot_be_is_refused(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     refuses: Refuses,
     devices: str,
     options: tuple[str, ...],
@@ -44,7 +42,7 @@ def test_a_number_of_devices_that_cannot_be_is_refused(
 
 
 def test_more_ranks_than_cuda_devices_are_refused(
-    tiny: Callable[..., Recipe], refuses: Refuses, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, refuses: Refuses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
@@ -68,7 +66,7 @@ def _kill_rank_1_after_a_checkpoint(folder: Path) -> None:
 @pytest.mark.usefixtures("warm_processes")
 @pytest.mark.filterwarnings("ignore")  # of torch's launcher
 def test_a_killed_rank_ends_the_others_and_those_with_a_device_start_again_and_end_undisturbed(
-    tiny: Callable[..., Recipe], recipe_file: Path
+    tiny: MakeRecipe, recipe_file: Path
 ) -> None:
     changes = ["batch.sequences=7", "checkpoint.every=3", "training.steps=40"]
     recipe, told = tiny(*changes), []
@@ -96,9 +94,7 @@ def test_a_killed_rank_ends_the_others_and_those_with_a_device_start_again_and_e
     assert steps[0] == pytest.approx(steps[1], rel=1e-4)
 
 
-def test_ranks_end_with_a_launcher_that_is_killed(
-    tiny: Callable[..., Recipe], recipe_file: Path
-) -> None:
+def test_ranks_end_with_a_launcher_that_is_killed(tiny: MakeRecipe, recipe_file: Path) -> None:
     journal = pipeline.folder_of(tiny()) / "metrics.jsonl"
     command = [sys.executable, "-m", "brimful", "train", str(recipe_file), "training.steps=100000"]
     launcher = psutil.Popen([*command, "--devices", "2"], stdout=subprocess.DEVNULL)

@@ -2,13 +2,13 @@
 
 import re
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRecipe
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
@@ -99,7 +99,7 @@ def _check(lines: list[str], name: str) -> None:
     assert "--explain" in lines[plan + 2]
 
 
-def test_a_fresh_model(tiny: Callable[..., Recipe]) -> None:
+def test_a_fresh_model(tiny: MakeRecipe) -> None:
     """Also with a description of many lines: what is trained is said in its place."""
     recipe = tiny(f"description={LONG * 3}", "training.steps=2")
 
@@ -109,7 +109,7 @@ def test_a_fresh_model(tiny: Callable[..., Recipe]) -> None:
 
 
 def test_a_session_is_told_beside_a_plan_however_much_there_is_to_say(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     recipe = tiny("training.steps=2", "run.session=1h", "data.duplicates=drop")
 
@@ -121,7 +121,7 @@ def test_a_session_is_told_beside_a_plan_however_much_there_is_to_say(
     assert not any("checkpoint.every" in line for line in lines)
 
 
-def test_a_tuning(tuning: Callable[..., Recipe]) -> None:
+def test_a_tuning(tuning: MakeRecipe) -> None:
     _check(_before_the_first_step(tuning("training.steps=2")), "tuned")
 
 
@@ -133,7 +133,7 @@ def test_a_classifier(labels_recipe_file: Path, encoder: Path) -> None:
 
 
 def test_a_machine_with_a_long_name_takes_one_line(
-    tiny: Callable[..., Recipe], snapshot: SnapshotAssertion
+    tiny: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     rates = {"fp32": 1e12, "bf16": 2e12}
     nothing_before = Admission(Path("runs"), continues=False, finished=False, changed=())
@@ -145,7 +145,7 @@ def test_a_machine_with_a_long_name_takes_one_line(
 
 
 def test_a_library_that_was_not_tried_is_named_at_the_start(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing_before = Admission(Path("runs"), continues=False, finished=False, changed=())
     assert len(greeting(tiny(), cpu_device(), nothing_before, WIDTH)) == 2
@@ -155,9 +155,7 @@ def test_a_library_that_was_not_tried_is_named_at_the_start(
     assert "; transformers 99.0+transformers is none of the versions tried with brimful" in told
 
 
-def test_a_run_that_goes_on_with_changes(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_goes_on_with_changes(tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     real, count = loop.guarded_update, 0
 
     def stop_at_the_third(*args: Any, **kwargs: Any) -> Any:
@@ -179,7 +177,7 @@ def test_a_run_that_goes_on_with_changes(
 
 
 def test_the_whole_plan_is_printed_on_request_and_is_always_in_the_run_folder(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     lines = _before_the_first_step(tiny("training.steps=2"), explain=True)
     plan = read_json(pipeline.folder_of(tiny()) / "plan.json")

@@ -1,10 +1,10 @@
 """A run goes on with other versions only as far as that is known to work, and says so."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.errors import RunFolderError
@@ -17,7 +17,6 @@ from brimful.chains.other_versions import (
 from brimful.chains.pipeline import train
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.probe import cpu_device
-from brimful.recipe import Recipe
 
 QUIET = Console(quiet=True)
 
@@ -37,7 +36,7 @@ def _told(folder: Path) -> list[str]:
 
 
 def test_what_may_round_otherwise_is_told_and_what_breaks_is_refused_unless_accepted(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     folder = train(tiny("training.steps=6"), QUIET).folder
     before = sorted(path.name for path in folder.iterdir())

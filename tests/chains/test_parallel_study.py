@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from finished_runs import newest_of
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
@@ -23,7 +22,6 @@ from brimful.chains import calls, pipeline
 from brimful.chains.parallel_study import ParallelVariants, devices_here
 from brimful.chains.study import VariantsFailed, run_variant
 from brimful.cli import app
-from brimful.recipe import Recipe
 from brimful.runs.files import STATUS_FILE
 from brimful.training.checkpoint import differences
 
@@ -31,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
 def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_of_them(
-    tiny: Callable[..., Recipe], recipe_file: Path, refuses: Refuses
+    tiny: MakeRecipe, recipe_file: Path, refuses: Refuses
 ) -> None:
     variants = (
         "study.variants={good: [seed=1], wild: [optimizer.learning_rate=1.0e+30,"
@@ -61,7 +59,7 @@ def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_
 
 
 def test_ctrl_c_ends_all_and_the_same_command_continues(
-    tiny: Callable[..., Recipe], recipe_file: Path, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, recipe_file: Path, snapshot: SnapshotAssertion
 ) -> None:
     variants = "study.variants={one: [seed=1], two: [seed=2]}"
     options = [variants, "training.steps=200", "evaluation.every=200"]

@@ -7,12 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 from brimful.base.errors import DeviceError, RequestError
 from brimful.base.units import GIB
@@ -27,7 +26,7 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 from brimful.planning.budget import Budget
 from brimful.planning.job import SAMPLING
 from brimful.planning.surveyed import Surveyed, Unplanned
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 from brimful.rehearsal.kept_traces import kept_traces
 from brimful.report.plan.answer import answer_lines
 from brimful.report.plan.plans import exit_code
@@ -133,7 +132,7 @@ def test_runs_with_assumed_rates_correct_no_plan_with_measured_ones() -> None:
 
 @pytest.mark.parametrize(("threads", "rate"), [(1, 1e11), (2, 2e11), (8, 2e11)])
 def test_more_threads_than_cores_make_the_device_no_faster(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, threads: int, rate: float
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch, threads: int, rate: float
 ) -> None:
     monkeypatch.setattr("brimful.hardware.probe.probe", lambda _: HERE)
     monkeypatch.setattr(
@@ -145,7 +144,7 @@ def test_more_threads_than_cores_make_the_device_no_faster(
 
 
 def test_a_plan_for_a_card_has_time_and_cost_and_the_second_one_is_the_same(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     """The second reads the traces that the first one kept."""
     first = plans.plan(tiny("plan={}"), "Tesla T4")
@@ -162,7 +161,7 @@ def test_a_plan_for_a_card_has_time_and_cost_and_the_second_one_is_the_same(
     assert plans.plan(tiny("plan={}"), "Tesla T4") == first
 
 
-def test_devices_are_named_exactly_one_by_one_or_all(tiny: Callable[..., Recipe]) -> None:
+def test_devices_are_named_exactly_one_by_one_or_all(tiny: MakeRecipe) -> None:
     assert [group.name for group in devices.groups_of(tiny(), "Tesla T4, 8 x H200")] == [
         "Tesla T4",
         "8 x NVIDIA H200",
@@ -174,7 +173,7 @@ def test_devices_are_named_exactly_one_by_one_or_all(tiny: Callable[..., Recipe]
 
 
 def test_several_devices_share_the_batch_and_are_paid_together(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     recipe = tiny("plan={}", "batch.sequences=6")
 
@@ -200,7 +199,7 @@ def test_several_devices_share_the_batch_and_are_paid_together(
     assert hours == pytest.approx([hours[0], 2 * hours[0], 4 * hours[0]])
 
 
-def test_a_model_in_parts_is_planned_where_the_recipe_asks(tiny: Callable[..., Recipe]) -> None:
+def test_a_model_in_parts_is_planned_where_the_recipe_asks(tiny: MakeRecipe) -> None:
     (entry,) = plans.survey(tiny("plan={}", "plan.spread=sharded", "model.layers=1"), "2 x T4")
 
     assert isinstance(entry, Surveyed)
@@ -212,9 +211,7 @@ def test_a_model_in_parts_is_planned_where_the_recipe_asks(tiny: Callable[..., R
     assert sum(plan.time_terms.values()) == pytest.approx(plan.predicted["step_time_s"].value)
 
 
-def test_more_devices_than_sequences_are_refused(
-    tiny: Callable[..., Recipe], refuses: Refuses
-) -> None:
+def test_more_devices_than_sequences_are_refused(tiny: MakeRecipe, refuses: Refuses) -> None:
     recipe = tiny("plan={}", "batch.sequences=3")
 
     with refuses(RequestError):
@@ -225,7 +222,7 @@ def test_more_devices_than_sequences_are_refused(
     assert isinstance(refused, Unplanned)
 
 
-def test_a_budget_of_money_counts_all_devices(tiny: Callable[..., Recipe]) -> None:
+def test_a_budget_of_money_counts_all_devices(tiny: MakeRecipe) -> None:
     """The second group costs twice as much an hour as the first."""
     recipe = tiny("plan={}", "batch.sequences=8")
     limits = Limits(Budget("money", 1000.0))
@@ -346,7 +343,7 @@ def test_budgets_and_sessions_count_the_whole_job() -> None:
     assert answered.sessions[entry.device.name].count[0] > 2
 
 
-def test_a_study_is_planned_variant_by_variant(tiny: Callable[..., Recipe]) -> None:
+def test_a_study_is_planned_variant_by_variant(tiny: MakeRecipe) -> None:
     """The verdict is that of the variant that needs most; the run leaves it out."""
     huge = ["batch.sequences=1048576", "plan.micro_batch=1048576"]
     variants = {"small": [], "huge": huge}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from finished_runs import checkpoints_of, newest_of, records_of, train
+from fixture_types import MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base import watchdog
@@ -32,7 +33,6 @@ from brimful.training.checkpoint import differences
 from brimful.training.world import World
 
 Ranks = Callable[..., list[Any]]
-Tiny = Callable[..., Recipe]
 SHORT = (
     "batch.sequences=6",
     "plan.micro_batch=2",
@@ -45,7 +45,7 @@ SPREADS = pytest.mark.parametrize("spread", ["replicated", "sharded"])
 
 
 @pytest.fixture
-def recipe(tiny: Tiny) -> Callable[..., Recipe]:
+def recipe(tiny: MakeRecipe) -> MakeRecipe:
     """`recipe("name", "key=value", ...)` gives a short one, trained in three passes a step."""
     return lambda name, *more: tiny(*SHORT, f"run.name={name}", *more)
 
@@ -72,7 +72,7 @@ def _at_update(number: int, rank: int, act: Callable[[], object], world: World) 
 
 
 def test_a_halted_rank_ends_the_one_that_waits_for_it_after_its_patience(
-    recipe: Callable[..., Recipe], ranks: Ranks, tmp_path: Path
+    recipe: MakeRecipe, ranks: Ranks, tmp_path: Path
 ) -> None:
     halted = tmp_path / "halted"
     chosen = recipe("halted")
@@ -92,9 +92,7 @@ def test_a_halted_rank_ends_the_one_that_waits_for_it_after_its_patience(
     assert _saved_steps(chosen) == [2]
 
 
-def test_a_slow_rank_is_waited_for_and_changes_nothing(
-    recipe: Callable[..., Recipe], ranks: Ranks
-) -> None:
+def test_a_slow_rank_is_waited_for_and_changes_nothing(recipe: MakeRecipe, ranks: Ranks) -> None:
     def slow(world: World) -> str:
         real = loop.accumulate_gradients
 
@@ -131,7 +129,7 @@ def _shown(folder: str) -> list[Field]:
 
 @SPREADS
 def test_a_number_that_is_none_in_the_gradients_of_one_rank_leaves_the_step_out_on_all(
-    recipe: Callable[..., Recipe], ranks: Ranks, spread: str
+    recipe: MakeRecipe, ranks: Ranks, spread: str
 ) -> None:
     def poisoned(world: World) -> str:
         real, count = loop._backward, itertools.count(1)
@@ -148,7 +146,7 @@ def test_a_number_that_is_none_in_the_gradients_of_one_rank_leaves_the_step_out_
 
 
 def test_memory_that_runs_out_where_one_rank_has_a_part_ends_all_and_the_next_start_takes_less(
-    recipe: Callable[..., Recipe], ranks: Ranks, snapshot: SnapshotAssertion
+    recipe: MakeRecipe, ranks: Ranks, snapshot: SnapshotAssertion
 ) -> None:
     chosen = recipe("part", "plan.spread=sharded")
 
@@ -177,7 +175,7 @@ def test_memory_that_runs_out_where_one_rank_has_a_part_ends_all_and_the_next_st
 
 
 def test_an_evaluation_that_does_not_fit_where_one_rank_has_a_part_ends_all_and_then_takes_less(
-    recipe: Callable[..., Recipe], ranks: Ranks, snapshot: SnapshotAssertion
+    recipe: MakeRecipe, ranks: Ranks, snapshot: SnapshotAssertion
 ) -> None:
     chosen = recipe("scored", "plan.spread=sharded")
     real, rows = Scorer.nats, []
@@ -205,7 +203,7 @@ def test_an_evaluation_that_does_not_fit_where_one_rank_has_a_part_ends_all_and_
 
 
 def test_a_disk_that_is_full_for_one_rank_ends_all_with_its_message_and_the_checkpoint_before(
-    recipe: Callable[..., Recipe], ranks: Ranks, snapshot: SnapshotAssertion
+    recipe: MakeRecipe, ranks: Ranks, snapshot: SnapshotAssertion
 ) -> None:
     chosen = recipe("full", "plan.spread=sharded")
 
@@ -228,7 +226,7 @@ def test_a_disk_that_is_full_for_one_rank_ends_all_with_its_message_and_the_chec
 
 
 def test_a_second_launch_in_the_same_run_folder_is_refused_and_harms_nothing(
-    recipe: Callable[..., Recipe], ranks: Ranks
+    recipe: MakeRecipe, ranks: Ranks
 ) -> None:
     chosen = recipe("twice")
     folder = pipeline.folder_of(chosen)
@@ -245,7 +243,7 @@ def test_a_second_launch_in_the_same_run_folder_is_refused_and_harms_nothing(
 
 @pytest.mark.parametrize("package", ["brimful", "torch", "bitsandbytes"])
 def test_ranks_with_other_versions_are_refused_by_all_with_one_message(
-    recipe: Callable[..., Recipe], ranks: Ranks, package: str
+    recipe: MakeRecipe, ranks: Ranks, package: str
 ) -> None:
     def act(world: World) -> str:
         here = chain.installed_version

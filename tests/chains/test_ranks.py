@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.rundir import read_journal, read_json
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline, scoring
 from brimful.recipe import Recipe, load
 from brimful.runs import read_run
@@ -38,7 +40,7 @@ def _train(recipe: Recipe, world: World | None = None) -> str:
     return str(pipeline.train(recipe, Console(file=StringIO()), **several).folder)
 
 
-def _steps(folder: Path) -> list[dict[str, Any]]:
+def _steps(folder: Path) -> list[JsonDict]:
     return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
 
 
@@ -56,7 +58,7 @@ def _assert_same_steps(folder: Path, expected: Path, tolerance: float = 1e-5) ->
 
 
 @pytest.fixture
-def ragged(tmp_path: Path, tiny: Callable[..., Recipe]) -> Callable[..., Recipe]:
+def ragged(tmp_path: Path, tiny: MakeRecipe) -> MakeRecipe:
     """The tiny recipe on documents of very different lengths, one per sequence."""
     words, drawn = ["red", "green", "blue", "cat", "dog", "sees", "tree"], random.Random(0)
     documents = [
@@ -78,9 +80,7 @@ def without_dropout(encoder: Path) -> None:
 
 
 @pytest.fixture
-def of_method(
-    request: pytest.FixtureRequest, ragged: Callable[..., Recipe], tmp_path: Path
-) -> Callable[..., Recipe]:
+def of_method(request: pytest.FixtureRequest, ragged: MakeRecipe, tmp_path: Path) -> MakeRecipe:
     """Makes a recipe of the method that a test asks for."""
     method = request.param
     if method in {"sft", "dpo", "kto"}:
@@ -95,7 +95,7 @@ def of_method(
 
 @pytest.mark.parametrize("of_method", ["pretrain", "mlm", "sft"], indirect=True)
 def test_two_ranks_make_the_steps_of_one_process_on_ragged_data(
-    of_method: Callable[..., Recipe], ranks: Ranks
+    of_method: MakeRecipe, ranks: Ranks
 ) -> None:
     _assert_two_ranks_are_like_one(of_method, ranks)
 
@@ -106,7 +106,7 @@ def test_two_ranks_make_the_steps_of_one_process_on_ragged_data(
     indirect=["of_method"],
 )
 def test_two_ranks_learn_preferences_like_one_process(
-    of_method: Callable[..., Recipe], name: str, failing: str, ranks: Ranks
+    of_method: MakeRecipe, name: str, failing: str, ranks: Ranks
 ) -> None:
     """Memory that runs out on one of them halves the micro-batches of both, also where that is
     while they measure a step together.
@@ -157,7 +157,7 @@ def _assert_same_weights(folder: Path, expected: Path) -> None:
     assert files[0] == files[1]
 
 
-def _assert_two_ranks_are_like_one(of_method: Callable[..., Recipe], ranks: Ranks) -> None:
+def _assert_two_ranks_are_like_one(of_method: MakeRecipe, ranks: Ranks) -> None:
     alone = Path(_train(of_method("run.name=alone")))
 
     for spread in ("replicated", "sharded"):
@@ -182,7 +182,7 @@ def _assert_two_ranks_are_like_one(of_method: Callable[..., Recipe], ranks: Rank
 
 
 def test_two_machines_that_each_hold_all_parts_make_the_steps_of_one_process(
-    ragged: Callable[..., Recipe], ranks: Ranks, snapshot: SnapshotAssertion
+    ragged: MakeRecipe, ranks: Ranks, snapshot: SnapshotAssertion
 ) -> None:
     options = ("checkpoint.every=3",)
     alone = Path(_train(ragged("run.name=alone", *options)))
@@ -219,7 +219,7 @@ def _killed_before_step(recipe: Recipe, step: int, rank: int, world: World) -> s
 
 @pytest.mark.parametrize("spread", ["replicated", "sharded"])
 def test_a_run_goes_on_bit_for_bit_after_a_rank_was_killed(
-    ragged: Callable[..., Recipe], ranks: Ranks, spread: str
+    ragged: MakeRecipe, ranks: Ranks, spread: str
 ) -> None:
     options = (
         "checkpoint.every=3",
@@ -244,7 +244,7 @@ def test_a_run_goes_on_bit_for_bit_after_a_rank_was_killed(
 
 
 def test_other_numbers_of_ranks_continue_with_the_same_sequences(
-    ragged: Callable[..., Recipe], ranks: Ranks
+    ragged: MakeRecipe, ranks: Ranks
 ) -> None:
     alone = Path(_train(ragged("run.name=alone", "checkpoint.every=3")))
     recipe = ragged("run.name=changing", "checkpoint.every=3")
@@ -261,7 +261,7 @@ def test_other_numbers_of_ranks_continue_with_the_same_sequences(
 
 @pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 def test_a_4_bit_base_in_parts_makes_the_steps_of_one_process_whatever_happens(
-    tuning: Callable[..., Recipe], ranks: Ranks, tmp_path: Path
+    tuning: MakeRecipe, ranks: Ranks, tmp_path: Path
 ) -> None:
     """Rows of packed weights and scales do not divide among three ranks."""
     options = (*RAGGED, "quantize=nf4", "checkpoint.every=3")
@@ -301,7 +301,7 @@ def _scored(folder: Path) -> list[float]:
 
 
 def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(
-    ragged: Callable[..., Recipe], ranks: Ranks, snapshot: SnapshotAssertion
+    ragged: MakeRecipe, ranks: Ranks, snapshot: SnapshotAssertion
 ) -> None:
     alone = Path(_train(ragged("run.name=alone")))
     real, count = loop.accumulate_gradients, itertools.count(1)
@@ -327,7 +327,7 @@ def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(
 
 
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_of_the_same_step(
-    ragged: Callable[..., Recipe], ranks: Ranks
+    ragged: MakeRecipe, ranks: Ranks
 ) -> None:
     real, count = loop.guarded_update, itertools.count(1)
 
@@ -349,7 +349,7 @@ def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_of_the_same_step(
 
 
 def test_ranks_that_do_not_fit_together_are_refused_by_all_with_one_message(
-    ragged: Callable[..., Recipe], ranks: Ranks, tmp_path: Path, snapshot: Any
+    ragged: MakeRecipe, ranks: Ranks, tmp_path: Path, snapshot: Any
 ) -> None:
     def elsewhere(world: World) -> str:
         os.chdir(tmp_path if world.is_first else "/")

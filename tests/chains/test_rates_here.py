@@ -3,13 +3,14 @@ contradicts them. Nothing is timed here.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakePlan
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.chains import rates_here
 from brimful.chains.messages import contradictions
 from brimful.hardware import catalog, kept_rates
@@ -103,7 +104,7 @@ def test_rows_of_one_length_are_timed_again_once_there_is_time_for_two(
 def test_a_run_that_took_another_time_has_them_timed_again(
     measured: list[TimedPasses],
     clock: list[float],
-    plan_of: Callable[..., Plan],
+    plan_of: MakePlan,
     snapshot: SnapshotAssertion,
 ) -> None:
     measured += [SOUND, dataclasses.replace(SOUND, first_s=0.7)]
@@ -122,7 +123,7 @@ def test_a_run_that_took_another_time_has_them_timed_again(
 
 
 def test_a_run_faster_than_the_kept_products_raises_their_rate(
-    plan_of: Callable[..., Plan],
+    plan_of: MakePlan,
 ) -> None:
     name = cpu_device().name
     kept_rates.keep_matrix_rates(name, {"fp32": 5e10}, 0.0)
@@ -136,12 +137,12 @@ def test_a_run_faster_than_the_kept_products_raises_their_rate(
 
 
 @pytest.fixture
-def plan_of() -> Callable[..., Plan]:
+def plan_of() -> MakePlan:
     """`plan_of()` predicts steps of 1 s, 0.8 to 1.3 s, at 60 % of 100 GFLOP/s."""
 
     def make(**changes: Any) -> Plan:
         device = dataclasses.replace(cpu_device(), dense_flop_per_s={"fp32": 1e11})
-        values: dict[str, Any] = {
+        values: JsonDict = {
             "recipe": "by hand",
             "device": device.to_json(),
             "choices": (),
@@ -166,7 +167,7 @@ def plan_of() -> Callable[..., Plan]:
     return make
 
 
-def test_only_the_cpu_of_this_machine_is_timed(plan_of: Callable[..., Plan]) -> None:
+def test_only_the_cpu_of_this_machine_is_timed(plan_of: MakePlan) -> None:
     assert rates_here.step_timer(catalog.get("Tesla T4"), measures=True) is None
     away = dataclasses.replace(cpu_device(), free_memory_bytes=None)
     assert rates_here.step_timer(away, measures=True) is None

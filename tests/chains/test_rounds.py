@@ -26,6 +26,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base import watchdog
 from brimful.base.errors import BrimfulError, DataError, Interrupted, RequestError, RunFolderError
 from brimful.base.rundir import read_json
+from brimful.base.types import JsonDict
 from brimful.chains import calls, rounds, sampling, sampling_session
 from brimful.chains.sampling_questions import gather_questions
 from brimful.generation.author import Author, tuned_author
@@ -79,7 +80,7 @@ class Chain:
         *overrides: str,
         author: Callable[[], Author] | None = None,
         world: World = ALONE,
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """Into a folder of its own, by the tuned student."""
         recipe = self.recipe(*overrides)
         load_author = author or (lambda: tuned_author(self.folder / "sft", CPU))
@@ -92,7 +93,7 @@ def _console(told: StringIO | None = None) -> Console:
     return Console(file=told or StringIO(), width=160)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[JsonDict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

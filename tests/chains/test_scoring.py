@@ -1,19 +1,18 @@
 """Scores of a finished run: what a stop in the middle leaves out is made up for."""
 
 import json
-from collections.abc import Callable
 from io import StringIO
 
 import pytest
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.chains import pipeline
 from brimful.kinds import documents
-from brimful.recipe import Recipe
 
 
 def test_a_stop_between_loss_and_layers_leaves_neither_out(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = tiny(
         "method=feedback",

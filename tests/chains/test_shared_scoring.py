@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import torch
 from finished_runs import train
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.chains.ranks import device_to_share
 from brimful.chains.scoring import evaluate
 from brimful.chains.task_scores import EvaluationRequest
 from brimful.classification.predict import PredictionRequest, predict
 from brimful.evaluation.nats import FOLDER
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 from brimful.training.world import ALONE, World
 
 Ranks = Callable[..., list[Any]]
@@ -37,9 +39,9 @@ def _without_times(value: Any) -> Any:
     return list(map(_without_times, value)) if isinstance(value, list) else value
 
 
-def _scores(folder: Path) -> dict[str, Any]:
+def _scores(folder: Path) -> JsonDict:
     """What an evaluation wrote: JSON without times, and the bytes of everything else."""
-    written: dict[str, Any] = {}
+    written: JsonDict = {}
     for path in sorted([*folder.glob("scores.json"), *(folder / FOLDER).iterdir()]):
         if path.suffix == ".json":
             written[path.name] = _without_times(json.loads(path.read_text()))
@@ -55,7 +57,7 @@ STEPS = ("training.steps=2", "plan.micro_batch=1")
 
 @pytest.mark.parametrize("kind", ["documents", "masked", "examples"])
 def test_three_ranks_give_the_scores_of_one_process(
-    kind: str, tiny: Callable[..., Recipe], tuning: Callable[..., Recipe], ranks: Ranks
+    kind: str, tiny: MakeRecipe, tuning: MakeRecipe, ranks: Ranks
 ) -> None:
     masked = ("method=mlm", "model.architecture=modernbert")
     recipe = {"documents": tiny, "masked": partial(tiny, *masked), "examples": tuning}[kind](*STEPS)
@@ -79,7 +81,7 @@ def _assert_same_scores(folder: Path, ranks: Ranks) -> None:
 
 
 def test_three_ranks_write_the_answers_of_one_process_and_one_of_them_judges(
-    tuning: Callable[..., Recipe], ranks: Ranks
+    tuning: MakeRecipe, ranks: Ranks
 ) -> None:
     folder = train(tuning("training.steps=2"))
     asked = EvaluationRequest(("bleu",), samples=2, temperature=0.9)

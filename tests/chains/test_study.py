@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 
 from brimful.base.errors import DataError, PlanError, RecipeError, RunFolderError
@@ -23,11 +23,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn 
 VARIANTS = (
     "study.variants={lora-2: [adapter.rank=2], full: [adapter=null, optimizer.learning_rate=1e-3]}"
 )
-Tuning = Callable[..., Recipe]
 
 
 @pytest.fixture
-def small(tuning: Tuning) -> Tuning:
+def small(tuning: MakeRecipe) -> MakeRecipe:
     return lambda *overrides: tuning("training.steps=4", "evaluation.every=4", VARIANTS, *overrides)
 
 
@@ -35,7 +34,9 @@ def _run(recipe: Recipe, told: StringIO | None = None) -> Path:
     return study.run_study(recipe, Console(file=told or StringIO(), width=160))
 
 
-def test_a_study_trains_every_variant_and_says_which_differences_are_real(small: Tuning) -> None:
+def test_a_study_trains_every_variant_and_says_which_differences_are_real(
+    small: MakeRecipe,
+) -> None:
     told = StringIO()
     folder = _run(small(), told).parent
     table = folder / "study.md"
@@ -57,7 +58,7 @@ def test_a_study_trains_every_variant_and_says_which_differences_are_real(small:
 
 
 def test_an_interrupted_study_goes_on_with_the_unfinished_variant(
-    small: Tuning, monkeypatch: pytest.MonkeyPatch
+    small: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, trained = training_session.run_session, []
 
@@ -76,7 +77,7 @@ def test_an_interrupted_study_goes_on_with_the_unfinished_variant(
     assert trained == ["lora-2", "full", "full"]
 
 
-def test_a_damaged_study_is_mended_by_the_same_command(small: Tuning) -> None:
+def test_a_damaged_study_is_mended_by_the_same_command(small: MakeRecipe) -> None:
     recipe, told = small(), StringIO()
     folder = _run(recipe).parent
     facts = read_json(folder / "study.json")
@@ -100,7 +101,7 @@ def test_a_damaged_study_is_mended_by_the_same_command(small: Tuning) -> None:
 
 @pytest.mark.parametrize("killed_in", [1, 2], ids=["a variant", "the untuned model"])
 def test_an_evaluation_that_was_killed_is_taken_up_by_the_same_command(
-    tuning: Tuning, monkeypatch: pytest.MonkeyPatch, killed_in: int
+    tuning: MakeRecipe, monkeypatch: pytest.MonkeyPatch, killed_in: int
 ) -> None:
     """The likelihood was written, tasks were not."""
     recipe = tuning(
@@ -127,7 +128,7 @@ def test_an_evaluation_that_was_killed_is_taken_up_by_the_same_command(
 
 
 def test_a_variant_that_does_not_fit_is_left_out_with_the_reason(
-    small: Tuning, monkeypatch: pytest.MonkeyPatch
+    small: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = pipeline.train
 
@@ -144,7 +145,7 @@ def test_a_variant_that_does_not_fit_is_left_out_with_the_reason(
 
 
 def test_ranks_train_every_variant_together_and_leave_out_what_cannot_be_planned(
-    tiny: Tuning, ranks: Callable[..., list[Any]]
+    tiny: MakeRecipe, ranks: Callable[..., list[Any]]
 ) -> None:
     variants = (
         "study.variants={first: [seed=1], large: [plan.leave_gib=100000, plan.spread=replicated],"
@@ -166,7 +167,7 @@ def test_ranks_train_every_variant_together_and_leave_out_what_cannot_be_planned
     assert all((folder / name / "scores.json").exists() for name in ("first", "last"))
 
 
-def test_every_variant_is_trained_with_every_seed(small: Tuning) -> None:
+def test_every_variant_is_trained_with_every_seed(small: MakeRecipe) -> None:
     members = study.members(small("study.seeds=[1, 2]"))
 
     assert [(member.folder.name, member.recipe.seed) for member in members] == [
@@ -179,7 +180,7 @@ def test_every_variant_is_trained_with_every_seed(small: Tuning) -> None:
 
 
 def test_a_variant_may_change_length_and_batch_and_its_learning_rate_follows_the_rule(
-    tuning: Tuning,
+    tuning: MakeRecipe,
 ) -> None:
     """As on the command line: one way to give a length replaces another."""
     variants = (
@@ -198,7 +199,7 @@ def test_a_variant_may_change_length_and_batch_and_its_learning_rate_follows_the
 
 
 def test_a_variant_without_kernels_here_is_left_out(
-    tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+    tuning: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brimful.model.published.find_spec", lambda name: None)
     page = _run(
@@ -212,19 +213,19 @@ def test_a_variant_without_kernels_here_is_left_out(
 
 
 def test_a_variant_that_is_no_recipe_is_told_before_anything_is_trained(
-    tuning: Tuning, refuses: Refuses
+    tuning: MakeRecipe, refuses: Refuses
 ) -> None:
     with refuses(RecipeError):
         study.members(tuning("study.variants={good: [], bad: [adapter.rnk=2]}"))
 
 
 @pytest.mark.parametrize("name", ["base", "a b", "../x"])
-def test_a_variants_name_is_a_folder_name(tuning: Tuning, name: str, refuses: Refuses) -> None:
+def test_a_variants_name_is_a_folder_name(tuning: MakeRecipe, name: str, refuses: Refuses) -> None:
     with refuses(RecipeError):
         tuning(f"study.variants={{'{name}': []}}")
 
 
-def test_a_folder_that_holds_something_else_is_refused(small: Tuning, refuses: Refuses) -> None:
+def test_a_folder_that_holds_something_else_is_refused(small: MakeRecipe, refuses: Refuses) -> None:
     folder = pipeline.folder_of(small())
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
@@ -253,7 +254,7 @@ def test_the_variants_of_shipped_studies_are_recipes(name: str) -> None:
 
 
 def test_task_data_that_cannot_be_read_are_told_before_a_variant_is_trained(
-    small: Tuning, refuses: Refuses
+    small: MakeRecipe, refuses: Refuses
 ) -> None:
     recipe = small("evaluation.tasks=[humaneval]", "evaluation.data={humaneval: nowhere.jsonl}")
     with refuses(DataError):
@@ -262,7 +263,7 @@ def test_task_data_that_cannot_be_read_are_told_before_a_variant_is_trained(
 
 
 def test_data_of_a_variant_that_cannot_be_read_are_told_before_the_first_is_trained(
-    tuning: Tuning,
+    tuning: MakeRecipe,
 ) -> None:
     recipe = tuning("study.variants={good: [], bad: [data.path=nowhere.jsonl]}")
     with pytest.raises(DataError, match=r"no such file nowhere\.jsonl"):

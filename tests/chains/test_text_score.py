@@ -1,26 +1,24 @@
 """The likelihood of a text of the user's."""
 
 import math
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
 from finished_runs import train
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 
 from brimful.base.errors import DataError
 from brimful.chains.text_score import score_text
 from brimful.generation.load import load_run
-from brimful.recipe import Recipe
 
 TEXT = "A word, and a word.\n"
 
 
 def test_a_text_is_scored_as_the_model_says(
-    tiny: Callable[..., Recipe], tmp_path: Path, refuses: Refuses
+    tiny: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     """Beside the model itself, asked once for all of it; and what cannot be scored."""
     folder = train(tiny("training.steps=2"))

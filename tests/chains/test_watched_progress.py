@@ -1,18 +1,17 @@
 """Scoring that moves on is shown; scoring that hangs ends the process."""
 
 import os
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.watchdog import EXIT_CODE, FILE_NAME
 from brimful.chains.watched_progress import watched_progress
-from brimful.recipe import Recipe
 
 
-def test_progress_is_shown_until_there_is_none(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_progress_is_shown_until_there_is_none(tiny: MakeRecipe, tmp_path: Path) -> None:
     shown = StringIO()
     with watched_progress(Console(file=shown), tmp_path, tiny()) as progress:
         progress("evaluate", 1, 2)

@@ -3,14 +3,12 @@ recipe in a run folder.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fixture_types import MakeRun
+from fixture_types import Make, MakeRecipe, MakeRun
 from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
@@ -21,11 +19,12 @@ from transformers import (
     RobertaConfig,
 )
 
+from brimful.base.types import JsonDict
 from brimful.classification.calibration import choose_calibration
 from brimful.classification.record import ClassifierRecord, save_classifier
 from brimful.data.labels import Labels
 from brimful.data.preparation import preparation_identity
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 
 SIZES = {
     "hidden_size": 32,
@@ -34,7 +33,7 @@ SIZES = {
     "num_attention_heads": 2,
     "max_position_embeddings": 128,
 }
-CONFIGS: dict[str, Callable[..., Any]] = {
+CONFIGS: dict[str, Make] = {
     "bert": lambda **ids: BertConfig(**SIZES, **ids),
     "roberta": lambda **ids: RobertaConfig(**SIZES, **ids),
     "modernbert": lambda **ids: ModernBertConfig(**SIZES, **ids),
@@ -97,7 +96,7 @@ def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Callable[..., Recipe]:
+def recipe(tmp_path: Path) -> MakeRecipe:
     """`recipe("data.header=false", ...)`."""
     path = tmp_path / "recipe.yaml"
     path.write_text(RECIPE)
@@ -162,6 +161,6 @@ def make_run(tmp_path: Path) -> MakeRun:
     return make
 
 
-def read_jsonl(text: str) -> list[dict[str, Any]]:
+def read_jsonl(text: str) -> list[JsonDict]:
     """The objects of JSON lines."""
     return [json.loads(line) for line in text.splitlines()]

@@ -8,6 +8,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
+from brimful.base.types import JsonDict
 from brimful.classification.calibration import (
     LabelCalibration,
     choose_calibration,
@@ -140,7 +141,7 @@ def test_no_validation_examples_leave_everything_as_the_model_says() -> None:
         {"log_weights": [None]},
     ],
 )
-def test_a_damaged_record_is_an_error_that_says_so(change: dict[str, Any]) -> None:
+def test_a_damaged_record_is_an_error_that_says_so(change: JsonDict) -> None:
     logits_EC, targets = _validation(BINARY)
     record = choose_calibration(logits_EC, targets, BINARY, "best_f1").to_json()
 

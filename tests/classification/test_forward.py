@@ -2,13 +2,12 @@
 that runs out makes passes smaller.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import Make, Refuses
 from numpy.typing import NDArray
 from transformers import (
     BertConfig,
@@ -17,6 +16,7 @@ from transformers import (
 )
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.classification.forward import ClassifierForward, keep_body_in
 from brimful.data.labelled_batches import Passes
 
@@ -64,8 +64,8 @@ def test_no_texts_give_no_logits(model: BertForSequenceClassification) -> None:
     assert ClassifierForward(model, Passes(0, 40, 64), 64, CPU).logits([]).shape == (0, 3)
 
 
-def _small(holds: int) -> Callable[..., Any]:
-    def refuse(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+def _small(holds: int) -> Make:
+    def refuse(module: Any, args: Any, kwargs: JsonDict) -> None:
         if len(kwargs["input_ids"]) > holds:
             raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
 

@@ -17,6 +17,7 @@ from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, Interrupted, RequestError
+from brimful.base.types import JsonDict
 from brimful.classification.answers import partial_of
 from brimful.classification.classifier import load_classifier
 from brimful.classification.predict import PredictionRequest, PredictionSummary, predict
@@ -46,7 +47,7 @@ def _run_predict(
     ), told
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[JsonDict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -9,6 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
+from brimful.base.arrays import Floats
 from brimful.classification.temperature import (
     TEMPERATURE_BOUNDS,
     fit_temperature,
@@ -21,7 +22,7 @@ from brimful.classification.temperature import (
 
 def _drawn(
     num: int, labels: int, temperature: float, *, multiple: bool = False, seed: int = 0
-) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
+) -> tuple[Floats, NDArray[np.generic]]:
     """Logits and targets drawn from them at a temperature."""
     generator = np.random.default_rng(seed)
     logits_EC = 1.5 * generator.normal(size=(num, labels))

@@ -5,10 +5,10 @@ it.
 import numpy as np
 import pytest
 from fixture_types import Refuses
-from numpy.typing import NDArray
 from sklearn.metrics import f1_score, precision_score, recall_score
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.arrays import Bools, Floats
 from brimful.base.errors import RequestError
 from brimful.classification.thresholds import (
     Policy,
@@ -20,7 +20,7 @@ from brimful.classification.thresholds import (
 )
 
 
-def _random(seed: int, digits: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _random(seed: int, digits: int) -> tuple[Floats, Bools]:
     """Probabilities, with ties where few digits are kept, and whether each example has the label
     (at least one does).
     """
@@ -31,7 +31,7 @@ def _random(seed: int, digits: int) -> tuple[NDArray[np.float64], NDArray[np.boo
     return scores_E, has_E
 
 
-def _every_choice(scores_E: NDArray[np.float64], has_E: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _every_choice(scores_E: Floats, has_E: Bools) -> Floats:
     """Precision, recall and F1 of every way to split the distinct probabilities, [K, 3]."""
     given = [scores_E >= value for value in np.unique(scores_E)]
     return np.array(
@@ -180,7 +180,7 @@ def test_the_error_of_a_difference_of_f1_is_what_the_examples_change() -> None:
     given_KE = scores_E >= values_K[:, None]
     best = len(values_K) // 3
 
-    def f1_of(weights_E: NDArray[np.float64]) -> NDArray[np.float64]:
+    def f1_of(weights_E: Floats) -> Floats:
         hits_K = (given_KE * has_E * weights_E).sum(1)
         return np.asarray(2 * hits_K / ((given_KE * weights_E).sum(1) + (has_E * weights_E).sum()))
 

@@ -13,17 +13,16 @@ from typing import Any
 
 import pytest
 from command_line import Brimful
+from fixture_types import MakeRecipe
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.chains import pipeline
 from brimful.chains.study import run_study
-from brimful.recipe import Recipe
 from brimful.report.listing.listing import find_runs
 from brimful.report.live.watch import watch
 from brimful.training.session import TrainingSession
 
-Tiny = Callable[..., Recipe]
 QUIET = Console(file=io.StringIO())
 
 
@@ -50,7 +49,7 @@ def cut_off(
 
 
 def test_a_run_that_was_cut_off_is_listed_with_a_command_that_really_continues_it(
-    tiny: Tiny, brimful: Brimful, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tiny: MakeRecipe, brimful: Brimful, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cut_off(monkeypatch, lambda: pipeline.train(tiny(), QUIET), after_saves=1)
     (tmp_path / "runs" / "tiny").rename(tmp_path / "runs" / "renamed")
@@ -75,7 +74,7 @@ def test_a_run_that_was_cut_off_is_listed_with_a_command_that_really_continues_i
 
 
 def test_a_study_that_was_cut_off_is_listed_with_a_command_that_finishes_it(
-    tiny: Tiny, brimful: Brimful, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, brimful: Brimful, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     recipe = tiny(
         "study={variants: {low: [optimizer.learning_rate=1e-3], high: []}}",
@@ -103,7 +102,7 @@ def test_a_study_that_was_cut_off_is_listed_with_a_command_that_finishes_it(
 
 
 def test_a_run_in_a_mirror_is_listed_watched_and_continued_from_there(
-    tiny: Tiny, brimful: Brimful, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tiny: MakeRecipe, brimful: Brimful, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mirror = tmp_path / "drive"
     assert pipeline.train(tiny(f"run.mirror={mirror}"), QUIET).trained_now
@@ -117,7 +116,7 @@ def test_a_run_in_a_mirror_is_listed_watched_and_continued_from_there(
 
 
 def test_a_run_is_watched_while_it_trains(
-    tiny: Tiny, tmp_path: Path, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     folder, file = tmp_path / "runs" / "tiny", io.StringIO()
     watcher = threading.Thread(
@@ -133,7 +132,7 @@ def test_a_run_is_watched_while_it_trains(
 
 
 def test_looking_exits_with_zero_and_a_check_that_finds_damage_with_one(
-    tiny: Tiny, brimful: Brimful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, brimful: Brimful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     pipeline.train(tiny(), QUIET)
@@ -185,7 +184,7 @@ def test_an_empty_folder_of_runs_is_a_friendly_line(
 
 
 def test_no_control_character_of_a_run_reaches_the_terminal(
-    tiny: Tiny, brimful: Brimful, tmp_path: Path
+    tiny: MakeRecipe, brimful: Brimful, tmp_path: Path
 ) -> None:
     """Neither from its files nor from its name."""
     pipeline.run(tiny("training.steps=6"), QUIET)

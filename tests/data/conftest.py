@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import MakeRecipe
 from trained_tokenizers import train_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.env import shared_data_folder
+from brimful.base.types import JsonDict
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.data.tokens import TokenSplit
@@ -27,10 +29,10 @@ def data_recipe() -> Callable[..., DataRecipe]:
 
 
 @pytest.fixture
-def recipe() -> Callable[..., Recipe]:
+def recipe() -> MakeRecipe:
     """A tiny recipe with the given data and tokenizer sections."""
 
-    def make(data: dict[str, Any], tokenizer: dict[str, Any] | None = None) -> Recipe:
+    def make(data: JsonDict, tokenizer: JsonDict | None = None) -> Recipe:
         values = {
             "name": "tiny",
             "sequence_length": 8,
@@ -49,7 +51,7 @@ def recipe() -> Callable[..., Recipe]:
 
 
 @pytest.fixture
-def tuning() -> Callable[..., Recipe]:
+def tuning() -> MakeRecipe:
     """A recipe for fine-tuning on the rows at a path; fields of its data section as keywords."""
 
     def make(

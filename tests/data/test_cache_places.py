@@ -1,13 +1,12 @@
 """Folders of the cache are named after what decides their content."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import MakeRecipe
 
 from brimful.data.cache_places import cache_key, tokens_are_kept
 from brimful.data.prepare import prepare
-from brimful.recipe import Recipe
 
 
 def test_keys_differ_when_any_part_does() -> None:
@@ -21,7 +20,7 @@ def test_keys_differ_when_any_part_does() -> None:
 @pytest.mark.parametrize("tokenizer", [{"vocabulary": 262}, {"kind": "character"}])
 @pytest.mark.parametrize("lost", ["tokens/*/report.json", "tokenizers/*/brimful.json"])
 def test_tokens_are_kept_once_they_are_whole(
-    tmp_path: Path, recipe: Callable[..., Recipe], tokenizer: dict[str, object], lost: str
+    tmp_path: Path, recipe: MakeRecipe, tokenizer: dict[str, object], lost: str
 ) -> None:
     (tmp_path / "a.txt").write_text("the cat sat on the mat, the dog sat on the log\n" * 50)
     wanted, cache = recipe({"path": tmp_path / "a.txt"}, tokenizer), tmp_path / "cache"

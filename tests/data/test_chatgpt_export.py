@@ -1,12 +1,12 @@
 """Conversations as ChatGPT exports them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.account import Account
 from brimful.data.chatgpt_export import shown_branch
 from brimful.data.formats import Message, examples_of
@@ -14,10 +14,10 @@ from brimful.data.rows import Row
 from brimful.recipe import DataRecipe
 
 
-def exported(kind: str = "text") -> dict[str, Any]:
+def exported(kind: str = "text") -> JsonDict:
     """A conversation as ChatGPT exports it, whose answer was asked for twice."""
 
-    def node(parent: str | None, role: str, text: str, kind: str = "text") -> dict[str, Any]:
+    def node(parent: str | None, role: str, text: str, kind: str = "text") -> JsonDict:
         content = {"content_type": kind, "parts": [text]}
         return {"parent": parent, "message": {"author": {"role": role}, "content": content}}
 
@@ -59,7 +59,7 @@ def test_a_chatgpt_message_that_is_no_text_is_refused_or_left_out(
 @pytest.mark.parametrize(
     "broken", [{"again": None}, {"asked": {"parent": "lost"}}, {"asked": {"message": {}}}]
 )
-def test_a_tree_that_is_not_whole_is_refused(broken: dict[str, Any]) -> None:
+def test_a_tree_that_is_not_whole_is_refused(broken: JsonDict) -> None:
     """A message or its parent is missing, or is no message."""
     with pytest.raises(DataError, match="not whole"):
         shown_branch(exported()["mapping"] | broken, "again", "row 1")

@@ -1,12 +1,12 @@
 """Messages as the rows of several conventions hold them."""
 
 import json
-from typing import Any
 
 import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.account import Intake
 from brimful.data.conversations import Message, conversation, with_tools
 
@@ -14,7 +14,7 @@ KEYS = ("role", "content")
 ANSWER = {"role": "assistant", "content": "x"}
 
 
-def messages(*turns: dict[str, Any]) -> tuple[Message, ...]:
+def messages(*turns: JsonDict) -> tuple[Message, ...]:
     return conversation([*turns, ANSWER], "row 1", KEYS, Intake())[:-1]
 
 
@@ -41,7 +41,7 @@ def test_text_in_parts_is_joined() -> None:
 @pytest.mark.parametrize(
     "part", [{"type": "image"}, {"type": "image_url", "image_url": {}}, {"type": "input_audio"}]
 )
-def test_parts_that_are_no_text_are_refused_by_name(part: dict[str, Any], refuses: Refuses) -> None:
+def test_parts_that_are_no_text_are_refused_by_name(part: JsonDict, refuses: Refuses) -> None:
     """With the message and the part."""
     with refuses(DataError, names=["row 1", str(part["type"])]):
         messages({"role": "user", "content": ["look", part]})

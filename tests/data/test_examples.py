@@ -1,29 +1,26 @@
 """From a recipe to encoded examples: splits, duplicates, lengths, and what is said about them."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from json_lines import write_rows
 from syrupy.assertion import SnapshotAssertion
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data import builtin
 from brimful.data.examples import PreparedExamples, prepare_examples
 from brimful.data.formats import Message
 from brimful.data.splits import split_of
-from brimful.recipe import Recipe
 
 Fast = PreTrainedTokenizerFast
-Make = Callable[..., Recipe]
 
 
-def rows(path: Path, *values: dict[str, Any]) -> Path:
+def rows(path: Path, *values: JsonDict) -> Path:
     return write_rows(path, values)
 
 
@@ -51,7 +48,9 @@ def texts(
     return [tokenizer.decode(ids) for ids in kept]
 
 
-def test_every_row_is_an_example_of_one_split(pairs: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_every_row_is_an_example_of_one_split(
+    pairs: Path, tuning: MakeRecipe, tokenizer: Fast
+) -> None:
     """Prompts decide; nothing is lost; ids, marks, offsets and examples go together."""
     prepared = prepare_examples(tuning(pairs), tokenizer)
     found = {name: texts(prepared, tokenizer, name) for name in ("train", "validation")}
@@ -74,7 +73,7 @@ def test_every_row_is_an_example_of_one_split(pairs: Path, tuning: Make, tokeniz
     assert split.num_bytes == sum(len(example.completion) for example in split.examples)
 
 
-def test_splits_of_the_source_are_kept(tmp_path: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_splits_of_the_source_are_kept(tmp_path: Path, tuning: MakeRecipe, tokenizer: Fast) -> None:
     """As for text."""
     for name in ("train", "validation", "test"):
         rows(tmp_path / f"{name}.jsonl", {"prompt": name, "completion": "x"})
@@ -86,7 +85,7 @@ def test_splits_of_the_source_are_kept(tmp_path: Path, tuning: Make, tokenizer: 
 
 
 def test_pairs_of_python_code_are_held_out_with_their_document(
-    tuning: Make, tokenizer: Fast, monkeypatch: pytest.MonkeyPatch
+    tuning: MakeRecipe, tokenizer: Fast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a base model that was trained on the documents has not seen held-out pairs."""
     function = 'def f{0}(number):\n    """Add {0} to a number."""\n    return number + {0}\n'
@@ -102,7 +101,11 @@ def test_pairs_of_python_code_are_held_out_with_their_document(
 
 @pytest.mark.parametrize("duplicates", ["report", "drop"])
 def test_prompts_that_stand_in_two_splits_are_counted_and_dropped_if_asked(
-    tmp_path: Path, tuning: Make, tokenizer: Fast, duplicates: str, snapshot: SnapshotAssertion
+    tmp_path: Path,
+    tuning: MakeRecipe,
+    tokenizer: Fast,
+    duplicates: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     """Exactly or but for case and white space; from validation only, whatever the answer."""
     rows(
@@ -141,7 +144,7 @@ def uneven(tmp_path: Path) -> Path:
 
 
 def test_an_example_that_is_too_long_is_an_error_unless_the_recipe_says_what_to_do(
-    uneven: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
+    uneven: Path, tuning: MakeRecipe, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """sequence_length positions predict as many targets, so one token more than that fits: 10 + 20
     + end-of-text.
@@ -155,7 +158,7 @@ def test_an_example_that_is_too_long_is_an_error_unless_the_recipe_says_what_to_
 
 
 def test_long_examples_are_cut_at_the_end_and_that_is_said(
-    uneven: Path, tuning: Make, tokenizer: Fast, snapshot: SnapshotAssertion
+    uneven: Path, tuning: MakeRecipe, tokenizer: Fast, snapshot: SnapshotAssertion
 ) -> None:
     """Such an answer has no end to learn."""
     prepared = prepare_examples(tuning(uneven, 15, long_documents="truncate"), tokenizer)
@@ -173,7 +176,7 @@ def test_long_examples_are_cut_at_the_end_and_that_is_said(
 
 
 def test_long_examples_are_dropped_and_that_is_said(
-    uneven: Path, tuning: Make, tokenizer: Fast, snapshot: SnapshotAssertion
+    uneven: Path, tuning: MakeRecipe, tokenizer: Fast, snapshot: SnapshotAssertion
 ) -> None:
     """By count, with the key that changes it; as sentences and as values."""
     prepared = prepare_examples(tuning(uneven, 15, long_documents="drop"), tokenizer)
@@ -190,7 +193,7 @@ def test_long_examples_are_dropped_and_that_is_said(
 
 
 def test_examples_with_nothing_left_to_learn_are_an_error(
-    uneven: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
+    uneven: Path, tuning: MakeRecipe, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """With their number and the way out."""
     with refuses(DataError, names=["1 of 3", "train.jsonl:2", "data.long_documents=drop"]):
@@ -198,7 +201,7 @@ def test_examples_with_nothing_left_to_learn_are_an_error(
 
 
 def test_a_split_of_which_everything_is_dropped_is_an_error(
-    tmp_path: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
+    tmp_path: Path, tuning: MakeRecipe, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """Nothing trains on nothing."""
     rows(tmp_path / "train.jsonl", {"prompt": "123", "completion": "456"})
@@ -208,7 +211,7 @@ def test_a_split_of_which_everything_is_dropped_is_an_error(
 
 
 def test_an_empty_split_says_why(
-    tmp_path: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
+    tmp_path: Path, tuning: MakeRecipe, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """Too few examples, or all of them duplicates."""
     with refuses(DataError, names=["1 examples", "0.2"]):
@@ -223,7 +226,7 @@ def test_an_empty_split_says_why(
 
 
 def test_of_few_examples_at_least_one_is_held_out_for_each_split(
-    tmp_path: Path, tuning: Make, tokenizer: Fast, snapshot: SnapshotAssertion
+    tmp_path: Path, tuning: MakeRecipe, tokenizer: Fast, snapshot: SnapshotAssertion
 ) -> None:
     """Rows with equal prompts stay together."""
     path = rows(
@@ -247,7 +250,7 @@ def test_of_few_examples_at_least_one_is_held_out_for_each_split(
     ],
 )
 def test_options_that_cut_text_are_refused(
-    pairs: Path, tuning: Make, tokenizer: Fast, options: dict[str, str], refuses: Refuses
+    pairs: Path, tuning: MakeRecipe, tokenizer: Fast, options: dict[str, str], refuses: Refuses
 ) -> None:
     """Examples are whole."""
     with refuses(DataError):
@@ -256,7 +259,11 @@ def test_options_that_cut_text_are_refused(
 
 @pytest.mark.parametrize("template", ["auto", "chat"])
 def test_text_prompts_are_messages_where_the_tokenizer_has_a_chat_template(
-    pairs: Path, tuning: Make, chat_tokenizer: Fast, template: str, snapshot: SnapshotAssertion
+    pairs: Path,
+    tuning: MakeRecipe,
+    chat_tokenizer: Fast,
+    template: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     """And a note says so, and how to leave them as they stand."""
     asked = prepare_examples(tuning(pairs, template=template), chat_tokenizer)
@@ -276,7 +283,7 @@ FORGETS = (
 
 
 def test_conversations_that_a_template_rewrites_are_several_examples_and_that_is_said(
-    tmp_path: Path, tuning: Make, chat_tokenizer: Fast, snapshot: SnapshotAssertion
+    tmp_path: Path, tuning: MakeRecipe, chat_tokenizer: Fast, snapshot: SnapshotAssertion
 ) -> None:
     """Nothing is lost; data.turns=last keeps the last answers, and says what it leaves out."""
     talk = [{"role": role, "content": "{0} " + role} for role in ("user", "assistant") * 2]
@@ -308,7 +315,7 @@ def test_conversations_that_a_template_rewrites_are_several_examples_and_that_is
 
 
 def test_the_template_comes_back_for_generation(
-    pairs: Path, tuning: Make, chat_tokenizer: Fast
+    pairs: Path, tuning: MakeRecipe, chat_tokenizer: Fast
 ) -> None:
     """With the recipe's stop tokens."""
     prepared = prepare_examples(tuning(pairs, stop=("<|im_start|>",)), chat_tokenizer)
@@ -326,7 +333,7 @@ def test_the_template_comes_back_for_generation(
     ],
 )
 def test_the_fingerprint_follows_what_is_learned(
-    pairs: Path, tuning: Make, chat_tokenizer: Fast, change: dict[str, Any]
+    pairs: Path, tuning: MakeRecipe, chat_tokenizer: Fast, change: JsonDict
 ) -> None:
     """And stays the same when nothing changes."""
     first, again, other = (
@@ -336,7 +343,7 @@ def test_the_fingerprint_follows_what_is_learned(
     assert np.array_equal(first.splits["train"].tokens_N, again.splits["train"].tokens_N)
 
 
-def test_the_report_counts_what_there_is(pairs: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_the_report_counts_what_there_is(pairs: Path, tuning: MakeRecipe, tokenizer: Fast) -> None:
     """It is JSON, and progress is told."""
     told: list[tuple[str, int, int | None]] = []
     prepared = prepare_examples(tuning(pairs), tokenizer, lambda *said: told.append(said))
@@ -353,7 +360,7 @@ def test_the_report_counts_what_there_is(pairs: Path, tuning: Make, tokenizer: F
 
 
 def test_real_instructions_become_examples(
-    shared_data: Path, tuning: Make, tokenizer: Fast
+    shared_data: Path, tuning: MakeRecipe, tokenizer: Fast
 ) -> None:
     """GPTeacher's 4,535 rows under headings; every answer ends."""
     path = shared_data / "gpteacher_codegen" / "codegen-instruct.json.gz"
@@ -365,7 +372,7 @@ def test_real_instructions_become_examples(
 
 
 def test_a_table_without_a_header_holds_examples_in_columns_by_number(
-    tmp_path: Path, tuning: Make, tokenizer: Fast
+    tmp_path: Path, tuning: MakeRecipe, tokenizer: Fast
 ) -> None:
     """As names: "0" and so on."""
     (tmp_path / "a.tsv").write_text(
@@ -381,7 +388,7 @@ def test_a_table_without_a_header_holds_examples_in_columns_by_number(
 
 
 def test_what_is_not_learned_is_in_the_notes_and_decides_the_fingerprint(
-    tmp_path: Path, tuning: Make, chat_tokenizer: Fast, refuses: Refuses
+    tmp_path: Path, tuning: MakeRecipe, chat_tokenizer: Fast, refuses: Refuses
 ) -> None:
     """The notes come first. A name to leave out that nothing has is a mistake."""
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}]
@@ -419,7 +426,7 @@ RENDERED = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 )
 def test_special_tokens_and_words_that_grow_together_are_told(
     tmp_path: Path,
-    tuning: Make,
+    tuning: MakeRecipe,
     chat_tokenizer: Fast,
     row: dict[str, str],
     choice: str,

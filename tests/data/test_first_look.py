@@ -2,29 +2,27 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from json_lines import write_rows
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data import first_look as module
 from brimful.data import hub
 from brimful.data.first_look import first_look
 from brimful.recipe import Recipe
 
-Make = Callable[..., Recipe]
-
 
 @pytest.fixture
-def made() -> Make:
+def made() -> MakeRecipe:
     """A recipe of a method with a data section."""
 
     def make(method: str, path: Path | str, **data: Any) -> Recipe:
-        values: dict[str, Any] = {
+        values: JsonDict = {
             "name": "a",
             "method": method,
             "sequence_length": 8,
@@ -51,7 +49,7 @@ def rows(path: Path, *values: Any) -> Path:
 CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 
 
-def test_good_data_pass(tmp_path: Path, made: Make) -> None:
+def test_good_data_pass(tmp_path: Path, made: MakeRecipe) -> None:
     """Of every kind of run; text, rows and a built-in corpus."""
     (tmp_path / "a.txt").write_text("text")
     first_look(made("pretrain", tmp_path / "a.txt"))
@@ -75,7 +73,7 @@ def test_good_data_pass(tmp_path: Path, made: Make) -> None:
     ],
 )
 def test_what_the_first_rows_show_is_found(
-    tmp_path: Path, made: Make, method: str, row: dict[str, Any], said: str
+    tmp_path: Path, made: MakeRecipe, method: str, row: JsonDict, said: str
 ) -> None:
     """Columns, types, roles, labels."""
     with pytest.raises(DataError) as caught:
@@ -83,7 +81,7 @@ def test_what_the_first_rows_show_is_found(
     assert said in str(caught.value)
 
 
-def test_every_split_is_looked_at_and_only_its_beginning(tmp_path: Path, made: Make) -> None:
+def test_every_split_is_looked_at_and_only_its_beginning(tmp_path: Path, made: MakeRecipe) -> None:
     """An empty answer is counted when all rows are read, not before."""
     good = {"prompt": "q", "completion": "a"}
     rows(tmp_path / "train.jsonl", *[good] * module._ITEMS, {"prompt": "q", "completion": ""})
@@ -95,7 +93,7 @@ def test_every_split_is_looked_at_and_only_its_beginning(tmp_path: Path, made: M
 
 
 def test_a_long_text_is_not_read(
-    tmp_path: Path, made: Make, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+    tmp_path: Path, made: MakeRecipe, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     """It would take longer than all the rest; rows are read however long their file is."""
     monkeypatch.setattr(module, "_WHOLE_BYTES", 10)
@@ -106,7 +104,7 @@ def test_a_long_text_is_not_read(
 
 
 def test_hub_data_sets_are_asked_for_and_not_loaded(
-    tmp_path: Path, made: Make, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With their revision, beside local files."""
     asked = []

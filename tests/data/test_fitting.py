@@ -1,17 +1,15 @@
 """Examples that are too long; cut and dropped ones of a run are in test_examples.py."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
 from brimful.data.chat import EncodedExample
 from brimful.data.fitting import Fitting
 from brimful.data.formats import Example
-from brimful.recipe import Recipe
 
 
 def _encoded(*lengths: int) -> list[tuple[Example, EncodedExample]]:
@@ -23,7 +21,7 @@ def _encoded(*lengths: int) -> list[tuple[Example, EncodedExample]]:
 
 
 def test_of_answers_to_one_prompt_all_are_dropped_with_a_long_one(
-    tuning: Callable[..., Recipe], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+    tuning: MakeRecipe, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     recipe = tuning(tmp_path, sequence_length=4, long_documents="drop")
     answers = _encoded(5, 3, 6, 2, 2, 9)
@@ -39,7 +37,7 @@ def test_of_answers_to_one_prompt_all_are_dropped_with_a_long_one(
 
 @pytest.mark.parametrize("policy", ["error", "drop"])
 def test_long_examples_alone_are_refused(
-    tuning: Callable[..., Recipe],
+    tuning: MakeRecipe,
     tokenizer: PreTrainedTokenizerFast,
     refuses: Refuses,
     tmp_path: Path,

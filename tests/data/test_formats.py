@@ -8,6 +8,7 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.account import Account
 from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
 from brimful.data.readers import Row
@@ -66,7 +67,7 @@ def read(data: DataRecipe, *rows: Any) -> list[Example]:
     ],
 )
 def test_formats_are_told_by_their_columns(
-    data_recipe: Make, row: dict[str, Any], prompt: Prompt | None, completion: str
+    data_recipe: Make, row: JsonDict, prompt: Prompt | None, completion: str
 ) -> None:
     """Further columns do no harm; line ends are normalised."""
     (example,) = read(data_recipe("x"), row)
@@ -262,7 +263,7 @@ def test_what_is_held_out_together_is_the_rows_document_else_its_prompt(data_rec
     ],
 )
 def test_what_makes_no_example_is_named(
-    data_recipe: Make, row: Any, fields: dict[str, Any], said: list[str]
+    data_recipe: Make, row: Any, fields: JsonDict, said: list[str]
 ) -> None:
     """Row, rule and way out."""
     with pytest.raises(DataError) as caught:

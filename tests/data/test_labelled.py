@@ -18,6 +18,7 @@ from json_lines import write_rows
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.labelled import LabelledTexts, read_labelled
 from brimful.recipe import Recipe
 
@@ -41,9 +42,7 @@ WORDS = [
 ]
 
 
-def recipe_for(
-    path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any
-) -> Recipe:
+def recipe_for(path: Path | str | list[str], labels: JsonDict | None = None, **data: Any) -> Recipe:
     """Method classify on the data at a path."""
     values = {
         "name": "classified",
@@ -60,16 +59,16 @@ def recipe_for(
 
 
 def read(
-    path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any
+    path: Path | str | list[str], labels: JsonDict | None = None, **data: Any
 ) -> LabelledTexts:
     return read_labelled(recipe_for(path, labels, **data))
 
 
-def jsonl(path: Path, *rows: dict[str, Any]) -> Path:
+def jsonl(path: Path, *rows: JsonDict) -> Path:
     return write_rows(path, rows)
 
 
-def some(count: int, start: int = 0) -> list[dict[str, Any]]:
+def some(count: int, start: int = 0) -> list[JsonDict]:
     """Rows that are nothing alike, of two labels."""
     drawn = random.Random(start)
     return [
@@ -79,7 +78,7 @@ def some(count: int, start: int = 0) -> list[dict[str, Any]]:
 
 
 def refused(
-    pattern: str, path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any
+    pattern: str, path: Path | str | list[str], labels: JsonDict | None = None, **data: Any
 ) -> None:
     with pytest.raises(DataError, match=pattern):
         read(path, labels, **data)
@@ -113,7 +112,7 @@ CSV = 'text,label\n"one, two",1\n"say ""no""",0\nthree,1\nfour,0\nfive,1\nsix,0\
     ],
 )
 def test_tables_of_every_kind_give_the_same_texts_and_targets(
-    tmp_path: Path, name: str, content: str, data: dict[str, Any]
+    tmp_path: Path, name: str, content: str, data: JsonDict
 ) -> None:
     """With a header or without, by name or by number, CRLF, a byte order mark, another suffix."""
     (tmp_path / name).write_bytes(content.encode())
@@ -570,7 +569,7 @@ def test_position_cannot_hold_labelled_texts_out(tmp_path: Path) -> None:
     ],
 )
 def test_the_fingerprint_follows_what_is_read_and_how(
-    tmp_path: Path, labels: dict[str, Any], data: dict[str, Any]
+    tmp_path: Path, labels: JsonDict, data: JsonDict
 ) -> None:
     """And stays the same when nothing changes, or only what training does with the texts."""
     path = jsonl(tmp_path / "a.jsonl", *some(40))

@@ -1,19 +1,16 @@
 """Labelled texts become token ids; what is cut or dropped is told."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError, RecipeError
+from brimful.base.types import JsonDict
 from brimful.data.labelled import LabelledSplit, LabelledTexts
 from brimful.data.labelled_batches import weights_of
 from brimful.data.labelled_tokens import class_weights, encode_split, encode_splits, shortened
 from brimful.data.labels import Labels
-from brimful.recipe import Recipe
 
 HAM_SPAM = Labels(names=("ham", "spam"), multiple=False, positive=1)
 TOPICS = Labels(names=("a", "b", "c"), multiple=True, positive=None)
@@ -80,7 +77,7 @@ def words() -> PreTrainedTokenizerFast:
 )
 def test_long_texts_are_cut_or_dropped_as_the_recipe_says(
     words: PreTrainedTokenizerFast,
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     policy: str,
     texts: int,
     cut: int,
@@ -101,7 +98,7 @@ def test_long_texts_are_cut_or_dropped_as_the_recipe_says(
 
 
 def test_a_long_text_is_told_with_its_place(
-    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe], refuses: Refuses
+    words: PreTrainedTokenizerFast, tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     split = LabelledSplit(
         ("a", "a a a a"), np.array([0, 1]), ("x.csv:2", "x.csv:3"), np.zeros(2, dtype=bool)
@@ -112,12 +109,12 @@ def test_a_long_text_is_told_with_its_place(
 
 
 def test_what_is_cut_or_dropped_is_told_of_each_split(
-    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe]
+    words: PreTrainedTokenizerFast, tiny: MakeRecipe
 ) -> None:
     split = LabelledSplit(
         ("a", "a a a a"), np.array([0, 1]), ("x.csv:2", "x.csv:3"), np.zeros(2, dtype=bool)
     )
-    report: dict[str, Any] = {"notes": ["B207: labels: 0 = ham"], "not_learned": []}
+    report: JsonDict = {"notes": ["B207: labels: 0 = ham"], "not_learned": []}
     texts = LabelledTexts({"train": split, "test": split}, HAM_SPAM, report, "")
     for policy, kind in (("truncate", "cut"), ("drop", "dropped")):
         recipe = tiny("sequence_length=4", f"data.long_documents={policy}")

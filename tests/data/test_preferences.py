@@ -1,13 +1,13 @@
 """Pairs of a better and a worse answer, and judged answers, as other projects write them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.account import Account
 from brimful.data.conversations import Message
 from brimful.data.formats import Example
@@ -36,11 +36,11 @@ AFTER_GREETING = (
 )
 
 
-def numbered(rows: list[dict[str, Any]]) -> list[Row]:
+def numbered(rows: list[JsonDict]) -> list[Row]:
     return [Row(row, f"row {number}") for number, row in enumerate(rows, start=1)]
 
 
-def pairs_of(data: DataRecipe, *rows: dict[str, Any]) -> tuple[list[Preference], Account]:
+def pairs_of(data: DataRecipe, *rows: JsonDict) -> tuple[list[Preference], Account]:
     account = Account()
     return list(preferences_of(numbered([*rows]), data, account)), account
 
@@ -135,7 +135,7 @@ def answers_of(pair: Preference) -> tuple[str, str]:
     ],
 )
 def test_rows_of_every_convention_are_pairs(
-    data_recipe: Make, row: dict[str, Any], prompt: object
+    data_recipe: Make, row: JsonDict, prompt: object
 ) -> None:
     """Both answers have the prompt, in which nothing is learned, and nothing goes unread."""
     (pair,), account = pairs_of(data_recipe("x"), row)
@@ -215,7 +215,7 @@ def test_answers_of_several_messages_are_compared_as_a_whole(data_recipe: Make) 
     ids=["prompts differ", "no text", "no answer"],
 )
 def test_bad_pairs_are_refused_or_dropped(
-    data_recipe: Make, row: dict[str, Any], refuses: Refuses
+    data_recipe: Make, row: JsonDict, refuses: Refuses
 ) -> None:
     good = [{"chosen": [ASK, BETTER], "rejected": [ASK, WORSE]}]
     if "prompt" in row:
@@ -269,7 +269,7 @@ def test_pairs_that_teach_nothing_or_contradict_each_other_are_counted(
 )
 @pytest.mark.parametrize("verdict", [True, 0, "False", "1", 1.0])
 def test_answers_are_judged(
-    data_recipe: Make, row: dict[str, Any], prompt: object, verdict: object
+    data_recipe: Make, row: JsonDict, prompt: object, verdict: object
 ) -> None:
     """In every form of examples, by TRL's column and LLaMA-Factory's; earlier answers are read."""
     name = "kto_tag" if "instruction" in row else "label"
@@ -284,7 +284,7 @@ def test_answers_are_judged(
 def test_verdicts_are_true_or_false_and_agree(
     data_recipe: Make, refuses: Refuses, snapshot: SnapshotAssertion
 ) -> None:
-    rows: list[dict[str, Any]] = [
+    rows: list[JsonDict] = [
         {"prompt": "q", "completion": "a", "label": True},
         {"prompt": "q", "completion": "a", "label": False},
     ]

@@ -3,25 +3,23 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from json_lines import write_rows
 from syrupy.assertion import SnapshotAssertion
 from tokenizers import processors
 from trained_tokenizers import train_tokenizer
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data import prepare as prepare_module
 from brimful.data.prepare import PreparedData, prepare
 from brimful.model.description import MASK_ID, SEP_ID
 from brimful.recipe import Recipe
-
-Make = Callable[..., Recipe]
 
 
 @pytest.fixture
@@ -51,7 +49,9 @@ def forbidden(*args: Any, **options: Any) -> Any:
     raise AssertionError("nothing may be trained or tokenised again")
 
 
-def test_every_document_comes_back_from_its_ids(corpus: Path, tmp_path: Path, recipe: Make) -> None:
+def test_every_document_comes_back_from_its_ids(
+    corpus: Path, tmp_path: Path, recipe: MakeRecipe
+) -> None:
     """Training and validation together are the corpus, apart they share nothing."""
     prepared = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
     train, validation = texts_back(prepared, "train"), texts_back(prepared, "validation")
@@ -63,7 +63,7 @@ def test_every_document_comes_back_from_its_ids(corpus: Path, tmp_path: Path, re
 
 
 def test_documents_stand_between_the_tokens_of_a_published_tokenizer(
-    corpus: Path, tmp_path: Path, recipe: Make
+    corpus: Path, tmp_path: Path, recipe: MakeRecipe
 ) -> None:
     """Its end of text follows each, and its begin of text where it writes one before a text. Models
     that differ in these alone do not share what is kept.
@@ -95,7 +95,7 @@ def test_documents_stand_between_the_tokens_of_a_published_tokenizer(
 
 
 def test_the_second_time_everything_comes_from_the_cache(
-    corpus: Path, tmp_path: Path, recipe: Make, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, tmp_path: Path, recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is read for training, trained or tokenised; the values are equal."""
     wanted = recipe({"path": corpus, "validation": 0.2})
@@ -119,7 +119,7 @@ def test_the_second_time_everything_comes_from_the_cache(
 
 
 def test_a_changed_vocabulary_never_reads_stale_ids(
-    corpus: Path, tmp_path: Path, recipe: Make
+    corpus: Path, tmp_path: Path, recipe: MakeRecipe
 ) -> None:
     """Both live side by side, and each decodes with its own tokenizer."""
     prepared = [
@@ -144,7 +144,7 @@ def test_a_changed_vocabulary_never_reads_stale_ids(
     [{"validation": 0.3}, {"split_by": "position"}, {"max_documents": 50}, {"duplicates": "drop"}],
 )
 def test_changed_data_options_make_new_ids(
-    corpus: Path, tmp_path: Path, recipe: Make, change: dict[str, Any]
+    corpus: Path, tmp_path: Path, recipe: MakeRecipe, change: JsonDict
 ) -> None:
     """Options that change the documents of a split change the fingerprint of the data."""
     before = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
@@ -152,7 +152,7 @@ def test_changed_data_options_make_new_ids(
     assert before.data_fingerprint != after.data_fingerprint
 
 
-def test_changed_content_makes_new_ids(corpus: Path, tmp_path: Path, recipe: Make) -> None:
+def test_changed_content_makes_new_ids(corpus: Path, tmp_path: Path, recipe: MakeRecipe) -> None:
     """Under the same name."""
     wanted = recipe({"path": corpus, "validation": 0.2})
     before = prepare(wanted, tmp_path / "cache")
@@ -162,7 +162,9 @@ def test_changed_content_makes_new_ids(corpus: Path, tmp_path: Path, recipe: Mak
     assert any("number seven." in text for name in after.splits for text in texts_back(after, name))
 
 
-def test_layout_and_seed_do_not_make_new_ids(corpus: Path, tmp_path: Path, recipe: Make) -> None:
+def test_layout_and_seed_do_not_make_new_ids(
+    corpus: Path, tmp_path: Path, recipe: MakeRecipe
+) -> None:
     """They decide how ids become batches, not what they are."""
     before = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
     after = prepare(
@@ -190,7 +192,7 @@ def test_layout_and_seed_do_not_make_new_ids(corpus: Path, tmp_path: Path, recip
     ],
 )
 def test_a_damaged_cache_is_made_again(
-    corpus: Path, tmp_path: Path, recipe: Make, pattern: str
+    corpus: Path, tmp_path: Path, recipe: MakeRecipe, pattern: str
 ) -> None:
     """With the same result as before."""
     wanted = recipe({"path": corpus, "validation": 0.2})
@@ -202,7 +204,7 @@ def test_a_damaged_cache_is_made_again(
     assert second.report == first.report
 
 
-def test_the_tokenizer_sees_training_documents_only(tmp_path: Path, recipe: Make) -> None:
+def test_the_tokenizer_sees_training_documents_only(tmp_path: Path, recipe: MakeRecipe) -> None:
     """A character of the validation text alone is unknown, and its share is reported."""
     (tmp_path / "train.txt").write_text("abab" * 20)
     (tmp_path / "valid.txt").write_text("abzb")
@@ -217,7 +219,9 @@ def test_the_tokenizer_sees_training_documents_only(tmp_path: Path, recipe: Make
     ) == (0.25, False, "exempt", 1.0)
 
 
-def test_the_report_counts_what_the_tokens_hold(corpus: Path, tmp_path: Path, recipe: Make) -> None:
+def test_the_report_counts_what_the_tokens_hold(
+    corpus: Path, tmp_path: Path, recipe: MakeRecipe
+) -> None:
     """Documents, bytes, characters and tokens per split; compression without the end-of-text
     tokens.
     """
@@ -235,7 +239,7 @@ def test_the_report_counts_what_the_tokens_hold(corpus: Path, tmp_path: Path, re
 
 
 def test_leaked_documents_are_reported_and_dropped_on_request(
-    tmp_path: Path, recipe: Make, refuses: Refuses, snapshot: SnapshotAssertion
+    tmp_path: Path, recipe: MakeRecipe, refuses: Refuses, snapshot: SnapshotAssertion
 ) -> None:
     """And where nothing would be left, that is the error."""
     rows = [
@@ -261,7 +265,7 @@ def test_leaked_documents_are_reported_and_dropped_on_request(
 
 
 def test_a_validation_split_that_would_be_empty_is_an_error_before_any_training(
-    tmp_path: Path, recipe: Make, refuses: Refuses
+    tmp_path: Path, recipe: MakeRecipe, refuses: Refuses
 ) -> None:
     """One line whose held-out end is white space."""
     (tmp_path / "a.txt").write_text(f"the cat sat on the mat{' ' * 20}")
@@ -271,7 +275,7 @@ def test_a_validation_split_that_would_be_empty_is_an_error_before_any_training(
 
 
 def test_one_document_is_split_by_position_with_a_note(
-    tmp_path: Path, recipe: Make, snapshot: SnapshotAssertion
+    tmp_path: Path, recipe: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     """The note is there again when all comes from the cache."""
     (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 50)
@@ -283,7 +287,7 @@ def test_one_document_is_split_by_position_with_a_note(
 
 
 def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(
-    tmp_path: Path, recipe: Make, refuses: Refuses
+    tmp_path: Path, recipe: MakeRecipe, refuses: Refuses
 ) -> None:
     """Also when it comes from the cache."""
     draw = np.random.default_rng(1)
@@ -295,7 +299,7 @@ def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(
 
 
 def test_a_document_that_spells_end_of_text_stays_one_document(
-    tmp_path: Path, recipe: Make
+    tmp_path: Path, recipe: MakeRecipe
 ) -> None:
     """The special id stands only where documents end, and that is told, as are other columns."""
     texts = [f"model {number} writes <|endoftext|> and the story goes on\n" for number in range(40)]
@@ -314,7 +318,9 @@ def test_a_document_that_spells_end_of_text_stays_one_document(
     )
 
 
-def test_words_that_bpe_learns_from_in_parts_are_counted(tmp_path: Path, recipe: Make) -> None:
+def test_words_that_bpe_learns_from_in_parts_are_counted(
+    tmp_path: Path, recipe: MakeRecipe
+) -> None:
     """Told from the cache, too; not where a tokenizer has no merges to learn."""
     texts = [f"{number} {'ab' * 20_000} short {'x' * 50_000}" for number in range(20)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -330,7 +336,7 @@ def test_words_that_bpe_learns_from_in_parts_are_counted(tmp_path: Path, recipe:
     assert prepare(of_characters, tmp_path / "cache").report["not_learned"] == []
 
 
-def test_progress_tells_every_phase(corpus: Path, tmp_path: Path, recipe: Make) -> None:
+def test_progress_tells_every_phase(corpus: Path, tmp_path: Path, recipe: MakeRecipe) -> None:
     """Reading, training the tokenizer, tokenising, each to its end."""
     seen: dict[str, tuple[int, int | None]] = {}
     prepare(
@@ -343,7 +349,7 @@ def test_progress_tells_every_phase(corpus: Path, tmp_path: Path, recipe: Make) 
 
 
 def test_real_text_is_prepared_with_good_compression(
-    shared_data: Path, tmp_path: Path, recipe: Make
+    shared_data: Path, tmp_path: Path, recipe: MakeRecipe
 ) -> None:
     """Sixty training articles of WikiText-2 and its validation file: byte-level BPE of 1024 reaches
     2 characters per token.
@@ -356,7 +362,7 @@ def test_real_text_is_prepared_with_good_compression(
 
 
 def test_an_encoder_and_a_decoder_of_the_same_text_have_tokenizers_of_their_own(
-    recipe: Make, corpus: Path, tmp_path: Path
+    recipe: MakeRecipe, corpus: Path, tmp_path: Path
 ) -> None:
     """Both from one cache, whichever comes first; an encoder's documents end with its own token."""
     decoder = recipe({"path": corpus, "validation": 0.2})
@@ -386,7 +392,9 @@ print(peak.look() - before_bytes)
 """
 
 
-def test_memory_of_preparing_one_long_document_is_bounded(tmp_path: Path, recipe: Make) -> None:
+def test_memory_of_preparing_one_long_document_is_bounded(
+    tmp_path: Path, recipe: MakeRecipe
+) -> None:
     """Whatever it is made of: lines that end in a space, one line without end, no white space. Held
     at once by the tokenizer, each of these took some 120 bytes for each of its characters.
     """

@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import MakeRecipe
 from json_lines import write_rows
 
 from brimful.base.errors import DataError
-from brimful.base.types import Progress
+from brimful.base.types import JsonDict, Progress
 from brimful.data import prepared_ahead
 from brimful.data.cache_places import tokens_are_kept
 from brimful.data.prepare import prepare, prepare_tokens
@@ -27,7 +26,6 @@ from brimful.data.prepared_ahead import (
 )
 from brimful.recipe import Recipe
 
-Make = Callable[..., Recipe]
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="nothing is prepared ahead here"),
     # Only the tests' own process has threads here.
@@ -37,7 +35,7 @@ PHASES = ["reading", "training the tokenizer", "tokenising"]
 
 
 @pytest.fixture
-def wanted(tmp_path: Path, recipe: Make) -> Recipe:
+def wanted(tmp_path: Path, recipe: MakeRecipe) -> Recipe:
     """Of sixty small documents."""
     rows = [
         {"text": f"Story {number}.\n" + "the cat sat on the mat, the dog on the log\n" * 3}
@@ -102,7 +100,7 @@ def test_killed_at_any_phase_it_leaves_the_rest_to_this_process(
 
 
 def test_bad_data_are_refused_here_as_without_it(
-    tmp_path: Path, recipe: Make, cache: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, recipe: MakeRecipe, cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rows = [*({"text": f"the cat {number}"} for number in range(50)), {"words": "the cat"}]
     path = tmp_path / "rows.jsonl"
@@ -208,7 +206,7 @@ def test_nothing_is_started_where_the_tokens_are_kept(wanted: Recipe, cache: Pat
 
 @pytest.mark.parametrize("option", [{"cache_gib": 1}, {"path": "owner/name"}])
 def test_nothing_is_started_for_files_of_their_own_or_the_hub(
-    wanted: Recipe, cache: Path, recipe: Make, option: dict[str, Any]
+    wanted: Recipe, cache: Path, recipe: MakeRecipe, option: JsonDict
 ) -> None:
     assert not prepared_ahead._gains(recipe({"path": wanted.data.path, **option}))
 
@@ -221,7 +219,7 @@ def test_nothing_is_started_for_large_files(
 
 
 def test_nothing_is_started_for_a_folder_of_many_files(
-    cache: Path, tmp_path: Path, recipe: Make, monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "many"
     folder.mkdir()

@@ -4,7 +4,6 @@ and the probabilities lose what that did to them.
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +12,10 @@ from json_lines import write_rows
 from tests.data.test_labelled import read
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 
 
-def rows(*, sure: bool = True) -> list[dict[str, Any]]:
+def rows(*, sure: bool = True) -> list[JsonDict]:
     """300 texts that are nothing alike, every tenth of them bad, the later the surer."""
     return [
         {"text": f"{number:03d} " * 4, "label": "bad" if number % 10 == 0 else "good"}
@@ -24,7 +24,7 @@ def rows(*, sure: bool = True) -> list[dict[str, Any]]:
     ]
 
 
-def texts_at(path: Path, rows: list[dict[str, Any]]) -> Path:
+def texts_at(path: Path, rows: list[JsonDict]) -> Path:
     return write_rows(path, rows)
 
 
@@ -57,7 +57,7 @@ def test_the_least_sure_texts_of_the_frequent_label_are_left_out_of_training_alo
 
 
 def test_without_a_column_chance_decides_and_always_alike(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"rebalance": {"share": 0.5}}
+    changes: JsonDict = {"rebalance": {"share": 0.5}}
     first = read(texts_at(tmp_path / "a.jsonl", rows(sure=False)), changes)
     second = read(texts_at(tmp_path / "b.jsonl", rows(sure=False)), changes)
     assert first.splits["train"].texts == second.splits["train"].texts
@@ -84,7 +84,7 @@ def test_a_share_that_is_there_already_leaves_all_texts(tmp_path: Path) -> None:
     ],
 )
 def test_a_column_that_holds_no_numbers_is_named(
-    tmp_path: Path, changed: dict[str, Any], column: str, refuses: Refuses
+    tmp_path: Path, changed: JsonDict, column: str, refuses: Refuses
 ) -> None:
     made = rows()
     made[7] |= changed

@@ -7,6 +7,7 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.account import Account, AccountEntry
 from brimful.data.formats import Example, Message, examples_of
 from brimful.data.readers import Row
@@ -88,7 +89,7 @@ def test_a_question_that_is_flagged_is_learned_only_where_all_is(
     "flags", [{"weight": 0.5}, {"loss": "no"}, {"train_detail": [{"begin_offset": 0}]}]
 )
 def test_flags_that_cannot_be_kept_are_refused(
-    data_recipe: Make, flags: dict[str, Any], refuses: Refuses
+    data_recipe: Make, flags: JsonDict, refuses: Refuses
 ) -> None:
     """With a way out that works."""
     row, (name,) = {"messages": [ASK, ANSWER | flags]}, flags
@@ -107,7 +108,7 @@ def test_flags_that_cannot_be_kept_are_refused(
     ],
 )
 def test_a_system_column_is_a_system_message_of_every_format(
-    data_recipe: Make, row: dict[str, Any]
+    data_recipe: Make, row: JsonDict
 ) -> None:
     """As of conversations and alpaca; where it is empty there is none."""
     asked = Message("user", "a")

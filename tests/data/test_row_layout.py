@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.account import Account
 from brimful.data.row_layout import document_sequences, tell_long_documents, windows_of
 from brimful.data.tokens import TokenSplit
-from brimful.recipe import Recipe
 
 Split = Callable[..., TokenSplit]
 
@@ -19,7 +18,7 @@ Split = Callable[..., TokenSplit]
     ("policy", "told"), [("truncate", [("cut", 1)]), ("drop", [("dropped", 1)]), ("split", [])]
 )
 def test_documents_that_are_cut_or_dropped_are_told(
-    token_split: Split, recipe: Callable[..., Recipe], policy: str, told: list[Any]
+    token_split: Split, recipe: MakeRecipe, policy: str, told: list[Any]
 ) -> None:
     """Split ones lose nothing."""
     account = Account()
@@ -29,7 +28,7 @@ def test_documents_that_are_cut_or_dropped_are_told(
 
 
 def test_what_does_not_fit_is_refused_before_training(
-    token_split: Split, recipe: Callable[..., Recipe], refuses: Refuses
+    token_split: Split, recipe: MakeRecipe, refuses: Refuses
 ) -> None:
     document = recipe({"path": "x", "layout": "document"})
     with refuses(DataError, names=["data.long_documents"]):

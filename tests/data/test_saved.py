@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pytest
@@ -11,6 +10,7 @@ from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.saved import is_saved
 from brimful.data.sources import open_rows, open_source
 from brimful.recipe import DataRecipe
@@ -18,7 +18,7 @@ from brimful.recipe import DataRecipe
 Make = Callable[..., DataRecipe]
 
 
-def save(folder: Path, **splits: list[dict[str, Any]]) -> Path:
+def save(folder: Path, **splits: list[JsonDict]) -> Path:
     """A Dataset for one split named `only`, else a DatasetDict."""
     made = {name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}
     if "only" in made:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Refuses
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Array, Ints
 from brimful.base.errors import DataError
 from brimful.data.shard_sequences import ShardSequences
 
@@ -20,10 +20,10 @@ class Numbered:
         self._lengths = lengths
         self.asked: list[int] = []
 
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         return np.array(self._lengths, dtype=np.int64)
 
-    def tokens(self, number: int) -> NDArray[Any]:
+    def tokens(self, number: int) -> Array:
         self.asked.append(number)
         return 1000 * number + np.arange(self._lengths[number])
 
@@ -32,7 +32,7 @@ def sequences(shards: Any, together: int = 2, seed: int = 0) -> ShardSequences:
     return ShardSequences(shards, LENGTH, together, seed)
 
 
-def rows(drawn: ShardSequences, first: int, count: int) -> NDArray[Any]:
+def rows(drawn: ShardSequences, first: int, count: int) -> Array:
     return drawn.batch(first, count).inputs_BT.numpy()
 
 

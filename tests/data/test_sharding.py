@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from pydantic import ValidationError
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.prepare import PreparedData, prepare
-from brimful.recipe import Recipe
 
-Make = Callable[..., Recipe]
 LITTLE = {"cache_gib": 20_000 / 2**30, "shuffled_files": 2, "validation": 0.2}
 
 
@@ -47,7 +45,7 @@ def documents(tokens_N: Any, prepared: PreparedData) -> list[str]:
 
 
 def test_shards_hold_the_documents_of_the_training_split(
-    files: Path, tmp_path: Path, recipe: Make
+    files: Path, tmp_path: Path, recipe: MakeRecipe
 ) -> None:
     whole = prepare(recipe({"path": files, "validation": 0.2}), tmp_path / "cache")
     parts = prepare(recipe({"path": files, **LITTLE}), tmp_path / "cache")
@@ -63,7 +61,9 @@ def test_shards_hold_the_documents_of_the_training_split(
     )
 
 
-def test_a_saved_data_set_is_read_file_by_file(tmp_path: Path, files: Path, recipe: Make) -> None:
+def test_a_saved_data_set_is_read_file_by_file(
+    tmp_path: Path, files: Path, recipe: MakeRecipe
+) -> None:
     datasets = pytest.importorskip("datasets")
     rows = [
         json.loads(line)
@@ -77,12 +77,12 @@ def test_a_saved_data_set_is_read_file_by_file(tmp_path: Path, files: Path, reci
 
 
 @pytest.fixture
-def on_hub(files: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def on_hub(files: Path, monkeypatch: pytest.MonkeyPatch) -> JsonDict:
     """The files as a data set of the hub: streamed by the real library, which reads them here. Gives
     the data set's commit, and what the library was asked for.
     """
     datasets = pytest.importorskip("datasets")
-    state: dict[str, Any] = {"commit": "c0ffee", "asked": []}
+    state: JsonDict = {"commit": "c0ffee", "asked": []}
     load = datasets.load_dataset
 
     def load_dataset(path: str, name: str | None, **options: Any) -> Any:
@@ -102,7 +102,7 @@ def on_hub(files: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_a_data_set_of_the_hub_is_streamed_file_by_file(
-    files: Path, tmp_path: Path, recipe: Make, on_hub: dict[str, Any]
+    files: Path, tmp_path: Path, recipe: MakeRecipe, on_hub: JsonDict
 ) -> None:
     here = prepare(recipe({"path": files, **LITTLE}), tmp_path / "cache")
     streamed = prepare(recipe({"path": "owner/name", **LITTLE}), tmp_path / "cache")
@@ -123,7 +123,7 @@ def test_a_data_set_of_the_hub_is_streamed_file_by_file(
 
 
 def test_without_the_hub_nothing_can_be_streamed(
-    tmp_path: Path, recipe: Make, on_hub: dict[str, Any], refuses: Refuses
+    tmp_path: Path, recipe: MakeRecipe, on_hub: JsonDict, refuses: Refuses
 ) -> None:
     on_hub["commit"] = None
     with refuses(DataError, names=["owner/name", "the network is unreachable"]):
@@ -131,7 +131,7 @@ def test_without_the_hub_nothing_can_be_streamed(
 
 
 def test_a_larger_file_gives_another_fingerprint_and_a_larger_limit_does_not(
-    files: Path, tmp_path: Path, recipe: Make
+    files: Path, tmp_path: Path, recipe: MakeRecipe
 ) -> None:
     def fingerprint(**data: Any) -> str:
         made = prepare(recipe({"path": files, **LITTLE, **data}), tmp_path / "cache")
@@ -146,7 +146,7 @@ def test_a_larger_file_gives_another_fingerprint_and_a_larger_limit_does_not(
 
 
 def test_a_limit_that_is_too_small_is_refused_and_its_advice_works(
-    files: Path, tmp_path: Path, recipe: Make
+    files: Path, tmp_path: Path, recipe: MakeRecipe
 ) -> None:
     data = {"path": files, **LITTLE, "cache_gib": 3000 / 2**30}
     with pytest.raises(DataError, match=r"Set data\.cache_gib=") as refused:
@@ -155,12 +155,12 @@ def test_a_limit_that_is_too_small_is_refused_and_its_advice_works(
     assert prepare(recipe({**data, "cache_gib": advised}), tmp_path / "cache").shards is not None
 
 
-def test_what_is_not_in_files_is_refused(refuses, tmp_path: Path, recipe: Make) -> None:
+def test_what_is_not_in_files_is_refused(refuses, tmp_path: Path, recipe: MakeRecipe) -> None:
     with refuses(DataError, names=["builtin:python-docs", "leave data.cache_gib out"]):
         prepare(recipe({"path": "builtin:python-docs", **LITTLE}), tmp_path / "cache")
 
 
-def test_too_few_documents_are_refused(refuses, tmp_path: Path, recipe: Make) -> None:
+def test_too_few_documents_are_refused(refuses, tmp_path: Path, recipe: MakeRecipe) -> None:
     path = tmp_path / "one.txt"
     path.write_text("the cat sat on the mat\n" * 400)
     with refuses(DataError, names=["data.document_start"]):
@@ -171,12 +171,12 @@ def test_too_few_documents_are_refused(refuses, tmp_path: Path, recipe: Make) ->
     "other", [{"layout": "document"}, {"split_by": "position"}, {"max_documents": 10}]
 )
 def test_settings_that_need_all_documents_at_once_are_refused(
-    files: Path, recipe: Make, other: dict[str, Any]
+    files: Path, recipe: MakeRecipe, other: JsonDict
 ) -> None:
     with pytest.raises(ValidationError, match=r"with data\.cache_gib"):
         recipe({"path": files, **LITTLE, **other})
 
 
-def test_other_methods_do_without(tiny: Callable[..., Recipe], refuses: Refuses) -> None:
+def test_other_methods_do_without(tiny: MakeRecipe, refuses: Refuses) -> None:
     with refuses(Exception, names=["data.cache_gib"]):
         tiny("data.cache_gib=1", "method=mlm", "model.architecture=modernbert")

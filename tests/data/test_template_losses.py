@@ -9,6 +9,7 @@ from fixture_types import Refuses
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.chat import Template
 from brimful.data.formats import Example, examples_of
 from brimful.data.rows import Row
@@ -32,18 +33,18 @@ def thinking(name: str) -> str:
     return CHATML.replace("{{ m.content }}", thoughts + "{{ m.content }}")
 
 
-def turns(*said: tuple[str, str], **of_last: Any) -> dict[str, Any]:
-    messages: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in said]
+def turns(*said: tuple[str, str], **of_last: Any) -> JsonDict:
+    messages: list[JsonDict] = [{"role": role, "content": text} for role, text in said]
     messages[-1] |= of_last
     return {"messages": messages}
 
 
-def example(data: DataRecipe, row: dict[str, Any]) -> Example:
+def example(data: DataRecipe, row: JsonDict) -> Example:
     (found,) = examples_of([Row(row, "rows, row 1")], data)
     return found
 
 
-def written(tokenizer: Fast, data: DataRecipe, row: dict[str, Any]) -> tuple[str, str]:
+def written(tokenizer: Fast, data: DataRecipe, row: JsonDict) -> tuple[str, str]:
     """What the template in use writes of a row, and what of it is learned."""
     template = Template.of(tokenizer, data.template)
     (encoded,) = template.encode([example(data, row)])
@@ -66,7 +67,7 @@ def test_a_system_message_that_is_not_written_is_refused(
     chat_tokenizer: Fast,
     data_recipe: Make,
     template: str,
-    row: dict[str, Any],
+    row: JsonDict,
     message: str,
     refuses: Refuses,
 ) -> None:

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import yaml
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.formats import examples_of
 from brimful.data.preferences import judged_of, preferences_of
 from brimful.data.rows import Row
@@ -31,7 +31,7 @@ JUDGED = {"prompt": "q", "completion": "a", "label": False}
     ],
 )
 def test_preferences_are_refused_with_the_method_and_a_way_that_works(
-    data_recipe: Make, row: dict[str, Any], refuses: Refuses
+    data_recipe: Make, row: JsonDict, refuses: Refuses
 ) -> None:
     """The settings that the error names read the row, for either method."""
     rows = [Row(row, "row 1")]
@@ -63,9 +63,7 @@ def test_judged_completions_are_refused(data_recipe: Make, refuses: Refuses) -> 
     "row",
     [{"prompt": "q", "completion": "a"}, JUDGED, {"messages": [USER, ANSWER]}, {"id": 1}],
 )
-def test_rows_without_pairs_are_refused(
-    data_recipe: Make, row: dict[str, Any], refuses: Refuses
-) -> None:
+def test_rows_without_pairs_are_refused(data_recipe: Make, row: JsonDict, refuses: Refuses) -> None:
     """With the method that learns from them, where there is one."""
     with refuses(DataError, names=["row 1"]):
         list(preferences_of([Row(row, "row 1")], data_recipe("x")))

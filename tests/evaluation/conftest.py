@@ -3,6 +3,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     GPT2Config,
@@ -131,7 +132,7 @@ def subjects(byte_tokenizer: PreTrainedTokenizerFast) -> Subjects:
 
 
 @pytest.fixture
-def okadfa_recipe() -> Callable[..., Recipe]:
+def okadfa_recipe() -> MakeRecipe:
     """Two layers, on sequences of the length of a window."""
 
     def make(*, method: str = "feedback", **model: object) -> Recipe:
@@ -153,7 +154,7 @@ def okadfa_recipe() -> Callable[..., Recipe]:
 
 
 @pytest.fixture
-def model_of(okadfa_recipe: Callable[..., Recipe]) -> Callable[..., PreTrainedModel]:
+def model_of(okadfa_recipe: MakeRecipe) -> Callable[..., PreTrainedModel]:
     """`model_of(key=value)`: the model of `okadfa_recipe`, fresh."""
 
     def make(**model: object) -> PreTrainedModel:

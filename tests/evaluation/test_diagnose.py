@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional
@@ -344,7 +345,7 @@ def test_a_model_in_a_loop_is_bad(fresh_run: LoadedRun) -> None:
 
 
 def test_layers_are_looked_at_where_there_is_something_to_see(
-    okadfa_recipe: Callable[..., Recipe],
+    okadfa_recipe: MakeRecipe,
     tokenizer: PreTrainedTokenizerFast,
     train: TokenSplit,
     validation: TokenSplit,

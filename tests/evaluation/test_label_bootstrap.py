@@ -4,8 +4,8 @@ pair.
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from brimful.base.arrays import Bools
 from brimful.base.intervals import wilson_interval
 from brimful.evaluation import label_bootstrap
 from brimful.evaluation.label_bootstrap import (
@@ -23,7 +23,7 @@ ACCURACY, POSITIVES = 0.8, 0.3
 
 def _true_and_given(
     num: int, accuracy: float, generator: np.random.Generator
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+) -> tuple[Bools, Bools]:
     true_E = generator.random(num) < POSITIVES
     given_E = true_E ^ (generator.random(num) > accuracy)
     return np.column_stack([~true_E, true_E]), np.column_stack([~given_E, given_E])

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.metrics import auc, precision_recall_curve, roc_curve
 
+from brimful.base.arrays import Bools, Floats
 from brimful.data.labels import Labels
 from brimful.evaluation import label_curves
 from brimful.evaluation.label_curves import (
@@ -24,13 +24,13 @@ from brimful.evaluation.label_metrics import probability_statistic
 BINARY = Labels(("ham", "spam"), False, 1)
 
 
-def _scores(num: int, seed: int = 0) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _scores(num: int, seed: int = 0) -> tuple[Bools, Floats]:
     generator = np.random.default_rng(seed)
     has_E = generator.random(num) < 0.2
     return has_E, 1 / (1 + np.exp(-(2 * has_E - 2 + generator.normal(size=num))))
 
 
-def _distance(points_P2: NDArray[np.float64], line_K2: NDArray[np.float64]) -> float:
+def _distance(points_P2: Floats, line_K2: Floats) -> float:
     """The longest way from a point to a line through points."""
     start_K2, along_K2 = line_K2[:-1], np.diff(line_K2, axis=0)
     place_PK = ((points_P2[:, None] - start_K2) * along_K2).sum(2) / np.maximum(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.metrics import (
     accuracy_score,
@@ -15,6 +14,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from brimful.base.arrays import Bools, Floats, Floats32
 from brimful.data.labels import Labels
 from brimful.evaluation.label_metrics import (
     CALIBRATION_BINS,
@@ -30,9 +30,7 @@ FOUR = Labels(("a", "b", "c", "d"), False, None)
 SEVERAL = Labels(("a", "b", "c"), True, None)
 
 
-def _answers(
-    labels: Labels, num: int = 150, seed: int = 0
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _answers(labels: Labels, num: int = 150, seed: int = 0) -> tuple[Bools, Floats]:
     """True labels and probabilities with ties, [E, C] both."""
     generator = np.random.default_rng(seed)
     count = len(labels.names)
@@ -45,7 +43,7 @@ def _answers(
     )
 
 
-def _weights(num: int, rows: int = 3, seed: int = 1) -> NDArray[np.float32]:
+def _weights(num: int, rows: int = 3, seed: int = 1) -> Floats32:
     """Ones, then bootstrap weights."""
     generator = np.random.default_rng(seed)
     drawn = [np.bincount(generator.integers(num, size=num), minlength=num) for _ in range(rows)]

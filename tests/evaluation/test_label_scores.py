@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Refuses
-from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.metrics import (
     accuracy_score,
@@ -23,6 +22,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from brimful.base.arrays import Array, Floats
 from brimful.base.errors import RequestError
 from brimful.classification.calibration import LabelCalibration, choose_calibration
 from brimful.data.labelled import LabelledSplit
@@ -45,11 +45,11 @@ KINDS = pytest.mark.parametrize(
 
 def _split(
     labels: Labels, num: int = 200, *, repeated: int = 0, seed: int = 0
-) -> tuple[NDArray[np.float64], LabelledSplit]:
+) -> tuple[Floats, LabelledSplit]:
     """Logits and a split whose first texts repeat training texts."""
     generator = np.random.default_rng(seed)
     count = len(labels.names)
-    targets: NDArray[Any] = (
+    targets: Array = (
         (generator.random((num, count)) < 0.4).astype(np.float32)
         if labels.multiple
         else generator.integers(count, size=num)
@@ -65,7 +65,7 @@ def _split(
 
 def _scored(
     labels: Labels, *, repeated: int = 0, policy: str = "best_f1", floor: Rival | None = None
-) -> tuple[LabelScores, NDArray[np.float64], LabelledSplit]:
+) -> tuple[LabelScores, Floats, LabelledSplit]:
     """Scores, calibrated probabilities and the split."""
     calibration = choose_calibration(*_validation(labels), labels, policy)
     logits_EC, split = _split(labels, repeated=repeated)
@@ -75,7 +75,7 @@ def _scored(
     return scores, calibration.probabilities(logits_EC, multiple=labels.multiple), split
 
 
-def _validation(labels: Labels) -> tuple[NDArray[np.float64], NDArray[Any]]:
+def _validation(labels: Labels) -> tuple[Floats, Array]:
     logits_EC, split = _split(labels, seed=1)
     return logits_EC, split.targets
 

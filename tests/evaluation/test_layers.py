@@ -1,16 +1,13 @@
 """The record of a model's layers."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 import torch
+from fixture_types import MakeRecipe
 
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.model.build import build
-from brimful.recipe import Recipe
-
-MakeRecipe = Callable[..., Recipe]
 
 
 @pytest.mark.parametrize(

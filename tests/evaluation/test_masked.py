@@ -2,12 +2,10 @@
 record calls it a perplexity.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from torch.nn import functional as F  # noqa: N812
 from transformers import PreTrainedModel
 
@@ -17,14 +15,13 @@ from brimful.data.tokens import TokenSplit
 from brimful.evaluation.likelihood import Likelihood, Scoring
 from brimful.evaluation.masked import score_masked
 from brimful.model.build import build
-from brimful.recipe import Recipe
 
 CPU, CONTEXT, VOCABULARY = torch.device("cpu"), 16, 60
 RULES = MaskingRules(0.2, VOCABULARY, seed=3)
 
 
 @pytest.fixture
-def model(tiny: Callable[..., Recipe]) -> PreTrainedModel:
+def model(tiny: MakeRecipe) -> PreTrainedModel:
     recipe = tiny(
         "method=mlm",
         "model.architecture=modernbert",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from brimful.base.types import JsonDict
 from brimful.evaluation.task import TaskSampling
 from brimful.evaluation.task_answers import WrittenAnswer, write_answers
 from brimful.evaluation.task_prompts import Subject
@@ -15,7 +16,7 @@ NEW = 70
 
 
 def _write(subject: Subject, **changes: Any) -> list[list[WrittenAnswer]]:
-    values: dict[str, Any] = {
+    values: JsonDict = {
         "stop": (),
         "max_new_tokens": NEW,
         "seed": 0,

@@ -4,7 +4,6 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pytest
@@ -12,6 +11,7 @@ from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, RequestError
+from brimful.base.types import JsonDict
 from brimful.data.formats import Example, Message
 from brimful.evaluation.task import load_task
 from brimful.evaluation.task_data import load_examples
@@ -43,7 +43,7 @@ OWN = {
 }
 
 
-def _jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+def _jsonl(path: Path, rows: list[JsonDict]) -> Path:
     text = "".join(json.dumps(row) + "\n" for row in rows)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
@@ -104,7 +104,7 @@ def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path, refuses: Refuses) 
 def test_the_hub_is_asked_for_the_tasks_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def load_dataset(*arguments: str, split: str) -> list[dict[str, Any]]:
+    def load_dataset(*arguments: str, split: str) -> list[JsonDict]:
         asked.append((*arguments, split))
         return [row for row in MBPP if (row["task_id"] < 11) == (split == "prompt")]
 

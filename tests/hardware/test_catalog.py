@@ -4,20 +4,20 @@ import math
 import re
 import tomllib
 from importlib import resources
-from typing import Any
 
 import pytest
 from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
+from brimful.base.types import JsonDict
 from brimful.base.units import GIB
 from brimful.hardware import catalog
 from brimful.hardware.catalog import DRIVER_KEEPS_GIB, DRIVER_KEEPS_SHARE
 from brimful.hardware.device import DTYPES
 from brimful.hardware.naming import split
 
-CATALOG: dict[str, list[dict[str, Any]]] = tomllib.loads(
+CATALOG: dict[str, list[JsonDict]] = tomllib.loads(
     resources.files("brimful.hardware").joinpath("catalog.toml").read_text(encoding="utf-8")
 )
 ROWS, FAMILIES = CATALOG["accelerator"], CATALOG["family"]
@@ -25,7 +25,7 @@ every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 
 
 @every_row
-def test_a_row_becomes_a_device_with_sane_values(row: dict[str, Any]) -> None:
+def test_a_row_becomes_a_device_with_sane_values(row: JsonDict) -> None:
     device = catalog.get(row["name"])
     assert device.name == row["name"]
     assert 4 * GIB < device.memory_bytes < 300 * GIB
@@ -37,7 +37,7 @@ def test_a_row_becomes_a_device_with_sane_values(row: dict[str, Any]) -> None:
 
 
 @every_row
-def test_rates_of_a_row_are_dense_and_ordered(row: dict[str, Any]) -> None:
+def test_rates_of_a_row_are_dense_and_ordered(row: JsonDict) -> None:
     rates = catalog.get(row["name"]).dense_flop_per_s
     assert 1e12 < rates["fp32"] < 200e12
     assert all(math.isfinite(rate) and rate <= 5000e12 for rate in rates.values())
@@ -51,7 +51,7 @@ def test_rates_of_a_row_are_dense_and_ordered(row: dict[str, Any]) -> None:
 
 
 @every_row
-def test_a_row_has_rates_only_for_what_its_generation_can_do(row: dict[str, Any]) -> None:
+def test_a_row_has_rates_only_for_what_its_generation_can_do(row: JsonDict) -> None:
     device = catalog.get(row["name"])
     for dtype in ("bf16", "tf32", "fp8"):
         assert (dtype in device.dense_flop_per_s) == getattr(device.abilities, dtype), dtype
@@ -59,7 +59,7 @@ def test_a_row_has_rates_only_for_what_its_generation_can_do(row: dict[str, Any]
 
 
 @every_row
-def test_a_row_says_exactly_one_thing_about_its_generation(row: dict[str, Any]) -> None:
+def test_a_row_says_exactly_one_thing_about_its_generation(row: JsonDict) -> None:
     generation = {"compute_capability", "architecture"} & row.keys()
     assert len(generation) == (0 if row["kind"] == "mps" else 1)
     assert (row["vendor"] == "AMD") == ("architecture" in row)
@@ -67,7 +67,7 @@ def test_a_row_says_exactly_one_thing_about_its_generation(row: dict[str, Any]) 
 
 
 @every_row
-def test_a_row_has_no_key_that_nobody_reads_or_explains(row: dict[str, Any]) -> None:
+def test_a_row_has_no_key_that_nobody_reads_or_explains(row: JsonDict) -> None:
     known = {
         "name",
         "aliases",
@@ -167,7 +167,7 @@ def test_what_the_driver_keeps_is_close_to_what_it_kept_where_somebody_looked() 
 
 
 @every_row
-def test_a_report_of_what_torch_sees_has_its_address(row: dict[str, Any]) -> None:
+def test_a_report_of_what_torch_sees_has_its_address(row: JsonDict) -> None:
     if "torch_memory_source" in row:
         assert row["torch_memory_source"].startswith("https://")
         assert 0.9 < row["torch_memory_gib"] * 1024 / row["memory_mib"] <= 1.001
@@ -175,7 +175,7 @@ def test_a_report_of_what_torch_sees_has_its_address(row: dict[str, Any]) -> Non
 
 @every_row
 def test_other_sizes_of_memory_have_a_source_and_end_with_the_one_of_the_row(
-    row: dict[str, Any],
+    row: JsonDict,
 ) -> None:
     assert ("memory_sizes_gib" in row) == (row["vendor"] == "Apple")
     if row["vendor"] == "Apple":
@@ -274,7 +274,7 @@ def test_a_name_of_one_device_or_of_no_family_has_no_such_sentence(text: str) ->
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family["name"])
 def test_a_family_has_all_devices_of_its_name_with_reason_and_source(
-    family: dict[str, Any],
+    family: JsonDict,
 ) -> None:
     assert family.keys() == {"name", "members", "reason", "source", "read"}
     named = [row["name"] for row in ROWS if family["name"].casefold() in split(row["name"])]

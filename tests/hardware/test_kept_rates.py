@@ -3,11 +3,11 @@ again.
 """
 
 import json
-from typing import Any
 
 import pytest
 
 from brimful.base.rundir import read_json
+from brimful.base.types import JsonDict
 from brimful.hardware import kept_rates
 from brimful.hardware.kept_rates import BUSY_FROM, KEPT_S, KeptRates, MatrixRates, read_kept
 
@@ -84,7 +84,7 @@ def test_steps_are_replaced_by_name_and_the_oldest_go(monkeypatch: pytest.Monkey
     "changes",
     [{"schema": 99}, {"steps": 3}, {"doubted": "yes"}, {"matrix": {"rates": 1}}],
 )
-def test_a_file_that_says_nothing_is_measured_again(changes: dict[str, Any]) -> None:
+def test_a_file_that_says_nothing_is_measured_again(changes: JsonDict) -> None:
     kept_rates.keep_matrix_rates(NAME, {"fp32": 2e11}, 0.0)
     path = kept_rates.kept_path(NAME)
     path.write_text(json.dumps(read_json(path) | changes))

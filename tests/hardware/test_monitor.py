@@ -13,6 +13,7 @@ import torch
 from json_lines import write_rows
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.hardware import monitor
 from brimful.hardware.device import Device
 from brimful.hardware.monitor import Monitor, interval_s
@@ -21,7 +22,7 @@ from brimful.hardware.probe import cpu_device, probe
 from brimful.hardware.sensors import Reader, Sensors
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
+def records(folder: Path) -> list[JsonDict]:
     return [json.loads(line) for line in (folder / "monitor.jsonl").read_text().splitlines()]
 
 
@@ -34,7 +35,7 @@ def watched(
     """What a monitor with these readers writes in `until` samples and the last one."""
     enough, seen = threading.Event(), 0
 
-    def count(_: float) -> dict[str, Any]:
+    def count(_: float) -> JsonDict:
         nonlocal seen
         seen += 1
         if seen >= until:
@@ -82,7 +83,7 @@ def test_a_second_session_is_appended_and_a_torn_line_dropped(tmp_path: Path) ->
 def test_a_sensor_that_fails_is_absent_then_dropped_and_the_others_go_on(tmp_path: Path) -> None:
     asked = []
 
-    def broken(_: float) -> dict[str, Any]:
+    def broken(_: float) -> JsonDict:
         asked.append(1)
         raise OSError("the GPU fell off the bus")
 
@@ -122,7 +123,7 @@ def test_a_sensor_that_hangs_holds_the_run_up_no_longer_than_agreed(
     monkeypatch.setattr(monitor, "PATIENCE_S", 0.05)
     forever, said = threading.Event(), list[str]()
 
-    def hang(_: float) -> dict[str, Any]:
+    def hang(_: float) -> JsonDict:
         forever.wait(20)
         return {}
 
@@ -157,7 +158,7 @@ def test_the_interval_keeps_a_samples_cost_to_a_thousandth_and_to_little_of_what
     assert interval_s(cost_s, cores) == pytest.approx(expected_s)
 
 
-def a_day(num_samples: int, covers_s: float = 1.0) -> list[dict[str, Any]]:
+def a_day(num_samples: int, covers_s: float = 1.0) -> list[JsonDict]:
     values = [
         {
             "power_w": float(place % 7),
@@ -184,7 +185,7 @@ def test_thinning_keeps_peaks_means_energy_and_throttling(tmp_path: Path) -> Non
     before = [start, *a_day(1001)]
     after, resolution_s = thinned(before, 400)
 
-    def seen(told: list[dict[str, Any]]) -> list[Any]:
+    def seen(told: list[JsonDict]) -> list[Any]:
         write_rows(tmp_path / "monitor.jsonl", told)
         found = read_monitor(tmp_path)
         throttled = (found.throttled() or {})["power cap"]

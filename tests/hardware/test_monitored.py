@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from brimful.base.types import JsonDict
 from brimful.hardware.monitored import Monitored, read_monitor
 
-START: dict[str, Any] = {
+START: JsonDict = {
     "kind": "monitor",
     "time": 100.0,
     "device": {"kind": "cpu", "name": "X"},
@@ -17,11 +18,11 @@ START: dict[str, Any] = {
 }
 
 
-def sample(time: float, covers_s: float = 1.0, **readings: Any) -> dict[str, Any]:
+def sample(time: float, covers_s: float = 1.0, **readings: Any) -> JsonDict:
     return {"kind": "sample", "time": time, "covers_s": covers_s, **readings}
 
 
-def written(folder: Path, *records: dict[str, Any], tail: str = "") -> Monitored:
+def written(folder: Path, *records: JsonDict, tail: str = "") -> Monitored:
     (folder / "monitor.jsonl").write_text(
         "".join(json.dumps(record) + "\n" for record in records) + tail
     )
@@ -109,7 +110,7 @@ def test_energy_is_the_counters_or_else_power_over_time_and_of_all_sessions_or_n
 def test_energy_of_a_part_is_not_energy_of_the_session(
     tmp_path: Path, readings: dict[str, float]
 ) -> None:
-    def watched(*covers_s: float, end: list[dict[str, Any]] | None = None) -> Monitored:
+    def watched(*covers_s: float, end: list[JsonDict] | None = None) -> Monitored:
         samples = [
             sample(100 + place, seconds, **(readings if seconds > 0 else {}))
             for place, seconds in enumerate(covers_s)

@@ -10,6 +10,7 @@ import pynvml
 import pytest
 import torch
 
+from brimful.base.types import JsonDict
 from brimful.hardware.nvml import find_device, reasons_in_words
 
 UUID = "GPU-6e5a1c2b-0000-0000-0000-00000000c0de"
@@ -79,8 +80,8 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     return fake
 
 
-def readings(uuid: str = UUID) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def readings(uuid: str = UUID) -> JsonDict:
+    found: JsonDict = {}
     for query in find_device(uuid).queries.values():
         found |= query()
     return found

@@ -11,6 +11,7 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.base.units import GIB
 from brimful.hardware import host, nvml, sensors
 from brimful.hardware.device import Device
@@ -27,8 +28,8 @@ from brimful.hardware.sensors import (
 )
 
 
-def read(found: Sensors, seconds: float = 1.0) -> dict[str, Any]:
-    values: dict[str, Any] = {}
+def read(found: Sensors, seconds: float = 1.0) -> JsonDict:
+    values: JsonDict = {}
     for reader in found.readers.values():
         values |= reader(seconds)
     return values

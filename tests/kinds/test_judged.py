@@ -3,13 +3,13 @@
 import json
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of
 from rich.console import Console
 
@@ -34,16 +34,14 @@ WAYS = {
 
 
 @pytest.fixture
-def judging(tuning: Callable[..., Recipe], pairs_file: Path) -> Callable[..., Recipe]:
+def judging(tuning: MakeRecipe, pairs_file: Path) -> MakeRecipe:
     """`judging("key=value", ...)` gives a recipe on the answers of pairs, with overrides."""
     usual = ["method=kto", "evaluation.base=never", f"data.path={pairs_file}"]
     return lambda *overrides: tuning(*usual, *overrides)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run_is_planned_trained_scored_and_reported(
-    judging: Callable[..., Recipe], way: str
-) -> None:
+def test_a_run_is_planned_trained_scored_and_reported(judging: MakeRecipe, way: str) -> None:
     recipe = judging("training.steps=12", *WAYS[way])
 
     folder = run(recipe)
@@ -68,7 +66,7 @@ def test_a_run_is_planned_trained_scored_and_reported(
 @pytest.mark.parametrize("way", ["in passes", "kept", "full"])
 @pytest.mark.parametrize("packing", ["packed", "padded"])
 def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
-    judging: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, packing: str
+    judging: MakeRecipe, monkeypatch: pytest.MonkeyPatch, way: str, packing: str
 ) -> None:
     shared = [*WAYS[way], f"plan.packing={packing}"]
     assert_stopped_ends_like_undisturbed(judging, shared, monkeypatch)
@@ -76,7 +74,7 @@ def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
 
 @pytest.mark.parametrize(("desired", "others"), [(8, 32), (32, 8)])
 def test_weights_of_unequal_numbers_of_answers_are_advised(
-    judging: Callable[..., Recipe], tmp_path: Path, desired: int, others: int
+    judging: MakeRecipe, tmp_path: Path, desired: int, others: int
 ) -> None:
     recipe = judging(f"data.path={write_judged(tmp_path, desired, others)}")
 
@@ -88,7 +86,7 @@ def test_weights_of_unequal_numbers_of_answers_are_advised(
 
 @pytest.mark.parametrize(("desired", "which"), [(40, "desired"), (0, "not desired")])
 def test_answers_of_one_kind_only_are_told_with_their_number(
-    judging: Callable[..., Recipe], tmp_path: Path, desired: int, which: str
+    judging: MakeRecipe, tmp_path: Path, desired: int, which: str
 ) -> None:
     recipe = judging(f"data.path={write_judged(tmp_path, desired, 40 - desired)}")
 
@@ -117,7 +115,7 @@ def unbalanced_in(recipe: Recipe) -> list[str]:
 
 
 def test_desired_answers_that_become_less_likely_are_told(
-    judging: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    judging: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brimful.kinds.pairs.MOST_DISPLACED", -1.0)
     console = StringIO()
@@ -130,7 +128,7 @@ def test_desired_answers_that_become_less_likely_are_told(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_planned_is_what_a_real_step_takes_to_the_byte(
-    judging: Callable[..., Recipe], way: str
+    judging: MakeRecipe, way: str
 ) -> None:
     """With the passes in which a step is measured before."""
     spec = step_of(judging(*WAYS[way], "plan.loss_chunk=100"))
@@ -160,7 +158,7 @@ def _forward_flop(work: Work) -> float:
 
 
 def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
-    judging: Callable[..., Recipe],
+    judging: MakeRecipe,
 ) -> None:
     for way in WAYS.values():
         recipe = judging(*way)
@@ -178,7 +176,7 @@ def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
 
 
 def test_answers_move_on_to_another_prompt_and_are_cut_to_the_sequence(
-    judging: Callable[..., Recipe],
+    judging: MakeRecipe,
 ) -> None:
     recipe = judging()
     data = gather(recipe, str(recipe.model))

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from finished_runs import newest_of, records_of
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from transformers import AutoTokenizer
 
 from brimful.base.errors import BrimfulError, DataError, RequestError, RunFolderError
 from brimful.base.rundir import read_json
+from brimful.base.types import JsonDict
 from brimful.chains import finished, pipeline, scoring
 from brimful.chains.task_scores import EvaluationRequest
 from brimful.classification.classifier import load_classifier
@@ -34,7 +35,7 @@ Texts = Callable[..., list[tuple[str, str]]]
 
 
 @pytest.fixture
-def classified(labels_recipe_file: Path) -> Callable[..., Recipe]:
+def classified(labels_recipe_file: Path) -> MakeRecipe:
     """`classified("key=value", ...)` gives the tiny classifier's recipe with overrides."""
     return lambda *overrides: load(str(labels_recipe_file), overrides)
 
@@ -43,10 +44,10 @@ def _console() -> Console:
     return Console(file=StringIO(), width=160)
 
 
-def _scored(recipe: Recipe) -> dict[str, Any]:
+def _scored(recipe: Recipe) -> JsonDict:
     """The test split's record, without a report."""
     folder = pipeline.train(recipe, _console()).folder
-    scores: dict[str, Any] = scoring.evaluate(folder, _console(), split="test")
+    scores: JsonDict = scoring.evaluate(folder, _console(), split="test")
     return scores["test"]
 
 
@@ -57,7 +58,7 @@ def _told(console: Console) -> str:
 
 @pytest.mark.parametrize("encoder", ["bert", "llama"], indirect=True)
 def test_a_classifier_learns_is_calibrated_and_scored_beside_the_floor(
-    classified: Callable[..., Recipe], encoder: Path
+    classified: MakeRecipe, encoder: Path
 ) -> None:
     console = _console()
 
@@ -90,7 +91,7 @@ def test_a_classifier_learns_is_calibrated_and_scored_beside_the_floor(
 
 @pytest.mark.parametrize("encoder", ["llama"], indirect=True)
 def test_tokens_without_a_row_in_the_embedding_are_harmless_where_no_text_needs_them(
-    classified: Callable[..., Recipe], encoder: Path, texts: Texts, refuses: Refuses
+    classified: MakeRecipe, encoder: Path, texts: Texts, refuses: Refuses
 ) -> None:
     """As of Llama 2 with a padding token of somebody else: end-of-text fills the rows."""
     longer = AutoTokenizer.from_pretrained(encoder)
@@ -114,7 +115,7 @@ def test_tokens_without_a_row_in_the_embedding_are_harmless_where_no_text_needs_
 
 
 def test_the_exported_model_is_one_that_transformers_uses_as_it_is(
-    classified: Callable[..., Recipe], texts: Texts
+    classified: MakeRecipe, texts: Texts
 ) -> None:
     from transformers import pipeline as transformers_pipeline
 
@@ -131,7 +132,7 @@ def test_the_exported_model_is_one_that_transformers_uses_as_it_is(
 
 
 def test_killed_in_the_middle_it_ends_bit_for_bit_where_it_would_have(
-    classified: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    classified: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = pipeline.train(classified("run.name=undisturbed"), _console()).folder
     real, saved = session.TrainingSession.save, []
@@ -158,7 +159,7 @@ def test_killed_in_the_middle_it_ends_bit_for_bit_where_it_would_have(
 
 
 def test_texts_may_have_several_labels(
-    classified: Callable[..., Recipe], tmp_path: Path, texts: Texts
+    classified: MakeRecipe, tmp_path: Path, texts: Texts
 ) -> None:
     path = tmp_path / "several.jsonl"
     rows = [
@@ -187,7 +188,7 @@ def test_texts_may_have_several_labels(
 
 
 def test_more_than_two_labels_need_no_threshold(
-    classified: Callable[..., Recipe], tmp_path: Path, texts: Texts
+    classified: MakeRecipe, tmp_path: Path, texts: Texts
 ) -> None:
     path = tmp_path / "three.csv"
     path.write_text(
@@ -205,7 +206,7 @@ def test_more_than_two_labels_need_no_threshold(
 
 
 def test_repeated_texts_are_scored_apart(
-    classified: Callable[..., Recipe], tmp_path: Path, texts: Texts
+    classified: MakeRecipe, tmp_path: Path, texts: Texts
 ) -> None:
     folder = tmp_path / "split"
     folder.mkdir()
@@ -226,7 +227,7 @@ def test_repeated_texts_are_scored_apart(
 
 
 def test_an_exported_classifier_brings_what_its_logits_become_labels_by(
-    classified: Callable[..., Recipe],
+    classified: MakeRecipe,
 ) -> None:
     folder = pipeline.train(classified("training.steps=2", "evaluation.every=2"), _console()).folder
 
@@ -237,7 +238,7 @@ def test_an_exported_classifier_brings_what_its_logits_become_labels_by(
 
 
 def test_an_encoder_is_pretrained_on_the_classifiers_own_training_texts(
-    classified: Callable[..., Recipe], tmp_path: Path, texts: Texts
+    classified: MakeRecipe, tmp_path: Path, texts: Texts
 ) -> None:
     first = tmp_path / "first.yaml"
     first.write_text(
@@ -281,14 +282,14 @@ def test_an_encoder_is_pretrained_on_the_classifiers_own_training_texts(
     ],
 )
 def test_what_cannot_be_is_told_before_training(
-    classified: Callable[..., Recipe], overrides: list[str], refuses: Refuses
+    classified: MakeRecipe, overrides: list[str], refuses: Refuses
 ) -> None:
     with refuses(BrimfulError):
         pipeline.train(classified(*overrides), _console())
 
 
 def test_a_classifier_writes_no_text_and_is_not_scored_like_one_that_does(
-    classified: Callable[..., Recipe],
+    classified: MakeRecipe,
     refuses: Refuses,
 ) -> None:
     folder = pipeline.train(classified("training.steps=2", "evaluation.every=2"), _console()).folder
@@ -305,7 +306,7 @@ def test_a_classifier_writes_no_text_and_is_not_scored_like_one_that_does(
 
 
 def test_what_rebalancing_did_is_taken_off_the_probabilities(
-    classified: Callable[..., Recipe],
+    classified: MakeRecipe,
 ) -> None:
     """Of the frequent label's training texts half are left out, so its odds are doubled again."""
     steps = ("training.steps=2", "evaluation.every=2", "labels.class_weights=none")
@@ -326,9 +327,7 @@ def test_what_rebalancing_did_is_taken_off_the_probabilities(
     )
 
 
-def test_only_encoders_read_texts_without_labels(
-    classified: Callable[..., Recipe], refuses: Refuses
-) -> None:
+def test_only_encoders_read_texts_without_labels(classified: MakeRecipe, refuses: Refuses) -> None:
     recipe = classified(
         "model=recipe:shakespeare-char", "labels.pretrain=on_texts", "sequence_length=24"
     )
@@ -339,7 +338,7 @@ def test_only_encoders_read_texts_without_labels(
 
 @pytest.mark.parametrize("name", ["classifier.json", "classifier.safetensors"])
 def test_a_damaged_record_of_a_classifier_is_written_again_by_the_same_command(
-    classified: Callable[..., Recipe], name: str
+    classified: MakeRecipe, name: str
 ) -> None:
     recipe = classified("training.steps=2", "evaluation.every=2")
     folder = pipeline.train(recipe, _console()).folder

@@ -5,7 +5,7 @@ trained, scored and reported because these are there.
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 import brimful.kinds
 import brimful.training.methods
 from brimful.base.errors import BrimfulError
 from brimful.base.rundir import read_journal, read_json
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline, plans
 from brimful.data.batches import MicroBatch
 from brimful.hardware.probe import probe
@@ -68,7 +70,7 @@ def _pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def preferring(tuning: Callable[..., Recipe], tmp_path: Path) -> Callable[..., Recipe]:
+def preferring(tuning: MakeRecipe, tmp_path: Path) -> MakeRecipe:
     """`preferring("key=value", ...)` gives a recipe on 40 pairs, all answers of which make rows of
     a few tokens more than `sequence_length` where that is cut to their length.
     """
@@ -84,7 +86,7 @@ def preferring(tuning: Callable[..., Recipe], tmp_path: Path) -> Callable[..., R
 @pytest.mark.usefixtures("_pairs")
 @pytest.mark.parametrize("method", ["prefer", BESIDE_BASE])
 def test_a_kind_of_pairs_is_planned_trained_scored_and_reported(
-    preferring: Callable[..., Recipe], method: str
+    preferring: MakeRecipe, method: str
 ) -> None:
     recipe = preferring(f"method={method}", "training.steps=6")
 
@@ -105,7 +107,7 @@ def test_a_kind_of_pairs_is_planned_trained_scored_and_reported(
 @pytest.mark.parametrize("method", ["prefer", BESIDE_BASE])
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
-    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, method: str, compiled: str
+    preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, method: str, compiled: str
 ) -> None:
     recipe, data = _full_rows(preferring, f"method={method}")
     spec = replace(_step_of(recipe), compiled=compiled)  # type: ignore[arg-type]
@@ -129,7 +131,7 @@ def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
 
 
 @pytest.mark.usefixtures("_pairs")
-def test_its_plan_is_not_that_of_another_method(preferring: Callable[..., Recipe]) -> None:
+def test_its_plan_is_not_that_of_another_method(preferring: MakeRecipe) -> None:
     steps = {
         method: _step_of(preferring(f"method={method}"))
         for method in ("sft", "prefer", BESIDE_BASE)
@@ -145,14 +147,14 @@ def test_its_plan_is_not_that_of_another_method(preferring: Callable[..., Recipe
 
 
 @pytest.mark.usefixtures("_pairs")
-def test_without_adapters_there_is_no_model_from_before(preferring: Callable[..., Recipe]) -> None:
+def test_without_adapters_there_is_no_model_from_before(preferring: MakeRecipe) -> None:
     recipe = preferring(f"method={BESIDE_BASE}", "adapter=null")
 
     with pytest.raises(BrimfulError, match=r"adapter\.rank=16"):
         plans.survey(recipe)
 
 
-def _full_rows(preferring: Callable[..., Recipe], *overrides: str) -> tuple[Recipe, AnyRunData]:
+def _full_rows(preferring: MakeRecipe, *overrides: str) -> tuple[Recipe, AnyRunData]:
     """Return the recipe with the sequence length of its longest row, and its data."""
     recipe = preferring(*overrides)
     data = gather(recipe, str(recipe.model))
@@ -177,7 +179,7 @@ def _real_model(data: AnyRunData) -> Any:
 
 def _again(micro: MicroBatch) -> MicroBatch:
     """Return the same in tensors of their own, as each pass has them."""
-    copies: dict[str, Any] = {name: each.clone() for name, each in micro.tensors.items()}
+    copies: JsonDict = {name: each.clone() for name, each in micro.tensors.items()}
     return replace(micro, **copies, kept={name: each.clone() for name, each in micro.kept.items()})
 
 

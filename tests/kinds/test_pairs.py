@@ -2,7 +2,6 @@
 
 import json
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of, weights_of
 from rich.console import Console
 
@@ -24,7 +24,6 @@ from brimful.kinds.pairs import PairRunData
 from brimful.kinds.run_data import gather
 from brimful.planning.family_key import family_keys_of
 from brimful.planning.trace import KINDS
-from brimful.recipe import Recipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
 from brimful.report.text import evaluation_lines
@@ -45,16 +44,14 @@ OTHER_ADAPTERS = {"nf4": ["quantize=nf4"], "dora": ["adapter.dora=true"]}
 
 
 @pytest.fixture
-def preferring(tuning: Callable[..., Recipe], pairs_file: Path) -> Callable[..., Recipe]:
+def preferring(tuning: MakeRecipe, pairs_file: Path) -> MakeRecipe:
     """`preferring("key=value", ...)` gives a recipe on the pairs, with overrides."""
     usual = ["method=dpo", "evaluation.base=never", f"data.path={pairs_file}"]
     return lambda *overrides: tuning(*usual, *overrides)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run_is_planned_trained_scored_and_reported(
-    preferring: Callable[..., Recipe], way: str
-) -> None:
+def test_a_run_is_planned_trained_scored_and_reported(preferring: MakeRecipe, way: str) -> None:
     recipe = preferring("training.steps=12", *WAYS[way])
 
     folder = run(recipe)
@@ -88,7 +85,7 @@ def test_a_run_is_planned_trained_scored_and_reported(
 
 
 def test_a_reference_in_every_pass_and_a_kept_one_train_alike(
-    preferring: Callable[..., Recipe],
+    preferring: MakeRecipe,
 ) -> None:
     """But for the order in which sums are made."""
     first, second = (
@@ -111,7 +108,7 @@ def test_a_reference_in_every_pass_and_a_kept_one_train_alike(
     ],
 )
 def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
-    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, packing: str
+    preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, way: str, packing: str
 ) -> None:
     shared = [*(WAYS | OTHER_ADAPTERS)[way], f"plan.packing={packing}"]
     assert_stopped_ends_like_undisturbed(preferring, shared, monkeypatch)
@@ -119,7 +116,7 @@ def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
 
 @pytest.mark.parametrize("way", ["in passes", "kept", "none"])
 def test_a_run_that_runs_out_of_memory_ends_where_another_does(
-    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str
+    preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """Its micro-batches are halved in mid-run; both answers of a pair stay in one pass."""
     shared = [*WAYS[way], "preference.sft_weight=0.5", "plan.packing=padded"]
@@ -152,7 +149,7 @@ def test_a_run_that_runs_out_of_memory_ends_where_another_does(
 
 @pytest.mark.parametrize("way", ["in passes", "full"])
 def test_a_finished_run_writes_text(
-    preferring: Callable[..., Recipe],
+    preferring: MakeRecipe,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     way: str,
@@ -171,7 +168,7 @@ def test_a_finished_run_writes_text(
 
 @pytest.mark.parametrize("method", ["dpo", "kto"])
 def test_chosen_answers_that_a_verifier_rejects_are_told_with_their_number(
-    preferring: Callable[..., Recipe], tmp_path: Path, method: str
+    preferring: MakeRecipe, tmp_path: Path, method: str
 ) -> None:
     """By the verifiers of the evaluation's tasks, where rows have what answers are held against."""
     rows = [
@@ -200,7 +197,7 @@ def test_chosen_answers_that_a_verifier_rejects_are_told_with_their_number(
 
 
 def test_a_reference_that_was_stopped_is_gone_on_with(
-    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was computed before is read back; what is of another model is not."""
     monkeypatch.setattr("brimful.kinds.pairs.STRETCH", 16)
@@ -238,7 +235,7 @@ def test_a_reference_that_was_stopped_is_gone_on_with(
 )
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
-    preferring: Callable[..., Recipe],
+    preferring: MakeRecipe,
     way: str,
     compiled: str,
 ) -> None:
@@ -262,7 +259,7 @@ def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
 
 
 def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
-    preferring: Callable[..., Recipe],
+    preferring: MakeRecipe,
 ) -> None:
     for way in WAYS.values():
         recipe = preferring(*way)
@@ -278,7 +275,7 @@ def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
             assert (each.shape, each.dtype) == (planned.kept[name].shape, planned.kept[name].dtype)
 
 
-def test_the_plan_knows_the_loss_and_its_reference(preferring: Callable[..., Recipe]) -> None:
+def test_the_plan_knows_the_loss_and_its_reference(preferring: MakeRecipe) -> None:
     steps = {name: step_of(preferring(*way)) for name, way in WAYS.items() if name != "full"}
     steps["sft"] = step_of(preferring("method=sft"))
     peaks = {
@@ -291,7 +288,7 @@ def test_the_plan_knows_the_loss_and_its_reference(preferring: Callable[..., Rec
 
 
 def test_a_pass_of_the_reference_takes_no_activations_away_from_the_blocks(
-    preferring: Callable[..., Recipe],
+    preferring: MakeRecipe,
 ) -> None:
     kept_bytes = []
     for way in ("none", "in passes"):
@@ -303,7 +300,7 @@ def test_a_pass_of_the_reference_takes_no_activations_away_from_the_blocks(
 
 
 def test_the_best_model_can_be_the_one_that_tells_most_pairs(
-    preferring: Callable[..., Recipe],
+    preferring: MakeRecipe,
 ) -> None:
     folder = run(preferring("preference.metric=accuracy"))
 
@@ -317,7 +314,7 @@ def test_the_best_model_can_be_the_one_that_tells_most_pairs(
 
 @pytest.mark.parametrize(("way", "weight"), [("in passes", 0.1), ("none", 0.1), ("odds", 2)])
 def test_answers_that_both_become_less_likely_are_told_with_their_number(
-    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, weight: float
+    preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, way: str, weight: float
 ) -> None:
     """Of losses without a reference, too."""
     monkeypatch.setattr("brimful.kinds.pairs.MOST_DISPLACED", -1.0)

@@ -4,14 +4,13 @@ brimful wrote it into checkpoints and plans.
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import JsonDict
 from brimful.data.example_batches import ExampleSequences
 from brimful.kinds.run_data import AnyRunData, gather, run_data_class
 from brimful.recipe import KINDS, Kind, Recipe, TrainingRecipe, load
@@ -27,8 +26,8 @@ REWARDED = [
 
 @pytest.fixture
 def recipes(
-    tiny: Callable[..., Recipe],
-    tuning: Callable[..., Recipe],
+    tiny: MakeRecipe,
+    tuning: MakeRecipe,
     labels_recipe_file: Path,
     base_model: Path,
     pairs_file: Path,
@@ -46,7 +45,7 @@ def recipes(
     }
 
 
-def _facts(data: AnyRunData, source: str) -> dict[str, Any]:
+def _facts(data: AnyRunData, source: str) -> JsonDict:
     settings = json.dumps(data.objective, sort_keys=True)
     if source:
         settings = settings.replace(source, "BASE")
@@ -149,7 +148,7 @@ def test_a_kind_without_a_module_is_refused(refuses: Refuses) -> None:
 
 @pytest.mark.parametrize("vocabulary", ["bpe", "character"])
 def test_a_sample_goes_on_where_held_out_data_begin_unless_the_recipe_has_a_prompt(
-    tiny: Callable[..., Recipe], vocabulary: str
+    tiny: MakeRecipe, vocabulary: str
 ) -> None:
     size = ["tokenizer.vocabulary=null"] if vocabulary == "character" else []
     data = gather(tiny(f"tokenizer.kind={vocabulary}", *size), "")

@@ -1,13 +1,13 @@
 """A kind of run for tests: pairs of a chosen and a rejected answer to the same prompt."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from brimful.base.types import Progress
+from brimful.base.types import Json, Progress
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences
 from brimful.kinds.examples import ExampleRunData
@@ -96,7 +96,7 @@ class Pairs(ExampleRunData):
         return PairSequences(chosen, rejected)
 
     @property
-    def objective(self) -> Mapping[str, Any]:
+    def objective(self) -> Json:
         return {**super().objective, "pairs": True}
 
 

@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from fixture_types import MakeRecipe
 
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.mirror.copier import Patience
@@ -94,7 +94,7 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path, tiny: Callable[..., Recipe]) -> Run:
+def run(tmp_path: Path, tiny: MakeRecipe) -> Run:
     folder, drive = tmp_path / "runs" / "tiny", tmp_path / "drive"
     folder.mkdir(parents=True)
     drive.mkdir()

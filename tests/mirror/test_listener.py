@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.mirror.files import Files
 from brimful.mirror.listener import ASSUMED_BYTES_PER_S, COPY_SPREAD
 from brimful.mirror.sources import folder_of_step
@@ -47,7 +48,7 @@ def _until(true: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-def _checkpoint(run: Run, step: int, best: int | None = None) -> dict[str, Any]:
+def _checkpoint(run: Run, step: int, best: int | None = None) -> JsonDict:
     run.save(step, best=best)
     return {"kind": "checkpoint", "step": step, "bytes": 500}
 

@@ -4,13 +4,12 @@ where an undisturbed run does.
 
 import shutil
 import signal
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 
 from brimful.base.errors import Interrupted, RunFolderError
@@ -22,7 +21,6 @@ from brimful.training.admission import run_id_of
 from faulty_drive import FAULTS, Drive
 from mirror_faults import Bench
 
-Tiny = Callable[..., Recipe]
 FEW = {"write cut": 3, "rename dropped": 15, "folder removed": 20, "no space left": 13}
 """Kinds of faults, and a trial of each in which a process is killed."""
 
@@ -65,7 +63,7 @@ def _run(recipe: Recipe, **options: Any) -> str:
 
 
 def test_a_finished_run_comes_back_and_a_new_one_of_the_name_is_told_from_it(
-    tiny: Tiny, tmp_path: Path, refuses: Refuses
+    tiny: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     drive, folder = tmp_path / "drive", tmp_path / "runs" / "tiny"
     recipe = tiny(f"run.mirror={drive}")
@@ -95,7 +93,7 @@ def test_a_finished_run_comes_back_and_a_new_one_of_the_name_is_told_from_it(
 
 
 def test_what_is_interrupted_is_durable_and_starting_over_moves_both_copies_away(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drive, folder, real, steps = (
         tmp_path / "drive",
@@ -125,7 +123,7 @@ def test_what_is_interrupted_is_durable_and_starting_over_moves_both_copies_away
 
 
 def test_a_mirror_that_cannot_be_used_is_an_error_before_the_model_loads(
-    tiny: Tiny, tmp_path: Path
+    tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     for mirror, told in (

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
+from brimful.base.types import JsonDict
+
 GgufWriter = Callable[..., Path]
 
 
@@ -62,7 +64,7 @@ def write_gguf(tmp_path: Path) -> GgufWriter:
     return write
 
 
-def _gguf_bytes(values: dict[str, Any], shapes: dict[str, tuple[int, ...]], kind: int) -> bytes:
+def _gguf_bytes(values: JsonDict, shapes: dict[str, tuple[int, ...]], kind: int) -> bytes:
     drawn = np.random.default_rng(0)
     infos, data = b"", b""
     for name, shape in shapes.items():

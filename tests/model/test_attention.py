@@ -2,11 +2,9 @@
 length.
 """
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -19,7 +17,6 @@ from brimful.model.attention import (
 )
 from brimful.model.build import build
 from brimful.model.cache_name import CACHE_NAME
-from brimful.recipe import Recipe
 
 
 def _heads(length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -121,7 +118,7 @@ def test_dropout_keeps_the_expected_value() -> None:
         "{layers: 2, heads: 4, kv_heads: 2, width: 32}",
     ],
 )
-def test_a_whole_model_says_the_same_with_it(tiny: Callable[..., Recipe], model: str) -> None:
+def test_a_whole_model_says_the_same_with_it(tiny: MakeRecipe, model: str) -> None:
     register()
     blocks, fused = (
         build(
@@ -144,7 +141,7 @@ def test_a_whole_model_says_the_same_with_it(tiny: Callable[..., Recipe], model:
 
 
 def test_generating_with_it_is_refused_rather_than_wrong(
-    tiny: Callable[..., Recipe], refuses: Refuses
+    tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     register()
     model = build(
@@ -162,7 +159,7 @@ def test_generating_with_it_is_refused_rather_than_wrong(
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_repeated_key_and_value_heads_give_what_grouped_ones_give(
-    tiny: Callable[..., Recipe], kv_heads: int
+    tiny: MakeRecipe, kv_heads: int
 ) -> None:
     recipe = tiny(f"model={{layers: 2, heads: 4, width: 32, kv_heads: {kv_heads}}}")
     ids_BT = torch.randint(0, 300, (2, 17), generator=torch.Generator().manual_seed(0))
@@ -178,7 +175,7 @@ def test_repeated_key_and_value_heads_give_what_grouped_ones_give(
     torch.testing.assert_close(states[0], states[1])
 
 
-def test_repeated_heads_respect_padding(tiny: Callable[..., Recipe]) -> None:
+def test_repeated_heads_respect_padding(tiny: MakeRecipe) -> None:
     recipe = tiny("model={layers: 1, heads: 4, width: 32, kv_heads: 2}")
     ids_BT = torch.randint(0, 300, (2, 9), generator=torch.Generator().manual_seed(0))
     mask_BT = torch.ones_like(ids_BT)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -26,14 +26,13 @@ from brimful.model.build import (
     num_parameters,
 )
 from brimful.model.description import CLS_ID, PAD_ID, SEP_ID, ParameterCount
-from brimful.recipe import Recipe
 
 ARCHITECTURES = ["llama", "gpt2"]
 BOTH = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 
 @pytest.fixture
-def built(tiny: Callable[..., Recipe]) -> Callable[..., PreTrainedModel]:
+def built(tiny: MakeRecipe) -> Callable[..., PreTrainedModel]:
     """`built("key=value", ...)` is the model of the tiny recipe with overrides."""
     return lambda *overrides: build(
         tiny(*overrides),

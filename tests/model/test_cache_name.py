@@ -3,7 +3,6 @@ defined here take it by either name.
 """
 
 import inspect
-from typing import Any
 
 import pytest
 import torch
@@ -20,12 +19,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from brimful.base.types import JsonDict
 from brimful.model.cache_name import CACHE_NAME
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.kernel_llama import KernelLlamaConfig, KernelLlamaForCausalLM
 from brimful.model.okadfa.modeling import OkadfaForCausalLM
 
-SIZES: dict[str, Any] = {
+SIZES: JsonDict = {
     "vocab_size": 40,
     "hidden_size": 16,
     "num_hidden_layers": 2,

@@ -19,7 +19,7 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
-from fixture_types import Refuses
+from fixture_types import MakeRun, Refuses
 from huggingface_hub import errors
 from transformers import (
     AutoModel,
@@ -35,11 +35,12 @@ from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.hardware import catalog as device_catalog
 from brimful.model import catalog
 from brimful.model.description import PACKABLE, PACKABLE_ENCODERS
 
-ROWS: list[dict[str, Any]] = tomllib.loads(
+ROWS: list[JsonDict] = tomllib.loads(
     resources.files("brimful.model").joinpath("catalog.toml").read_text(encoding="utf-8")
 )["model"]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
@@ -55,7 +56,7 @@ def _num_parameters(config: PretrainedConfig, build: Any) -> int:
 
 @every_row
 def test_a_row_builds_the_model_with_the_published_number_of_parameters(
-    row: dict[str, Any],
+    row: JsonDict,
 ) -> None:
     config = catalog.config_of_model(row["name"])
     masked = config.architectures[0].endswith("ForMaskedLM")
@@ -90,7 +91,7 @@ def test_the_text_model_of_gemma_3_completes_the_published_whole(size: str, whol
 
 @every_row
 def test_a_row_says_where_it_comes_from_and_has_no_key_that_nobody_reads(
-    row: dict[str, Any],
+    row: JsonDict,
 ) -> None:
     known = {
         "name",
@@ -114,7 +115,7 @@ def test_a_row_says_where_it_comes_from_and_has_no_key_that_nobody_reads(
 
 
 @every_row
-def test_the_config_of_a_row_keeps_every_value_of_the_row(row: dict[str, Any]) -> None:
+def test_the_config_of_a_row_keeps_every_value_of_the_row(row: JsonDict) -> None:
     config = catalog.config_of_model(row["name"])
     kept = config.to_dict() | {"model_type": config.model_type}
     for key, value in row["config"].items():
@@ -218,7 +219,7 @@ def test_no_other_model_stands_in_for_an_unknown_one() -> None:
 
 
 def test_a_config_that_is_kept_is_read_without_the_hub(
-    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+    folder: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     """The error of an unknown model says how; it is followed here."""
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "cache"))
@@ -311,7 +312,7 @@ def test_questions_about_rows_load_no_framework() -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Callable[..., Path]:
+def folder(tmp_path: Path) -> MakeRun:
     """`folder(values)` is a model folder whose config.json holds them; a text is written as it
     is.
     """
@@ -336,7 +337,7 @@ TINY = {
 
 
 def test_a_local_folder_or_file_needs_no_catalog_and_no_network(
-    folder: Callable[..., Path],
+    folder: MakeRun,
 ) -> None:
     path = folder(TINY)
     for given in (path, path / "config.json"):
@@ -345,7 +346,7 @@ def test_a_local_folder_or_file_needs_no_catalog_and_no_network(
 
 
 def test_a_local_folder_comes_before_the_catalog(
-    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder(TINY).rename(tmp_path / "gpt2")
     monkeypatch.chdir(tmp_path)
@@ -394,7 +395,7 @@ def test_a_local_folder_without_a_config_does_not_hide_a_catalog_name(
     ],
 )
 def test_a_config_that_cannot_be_planned_says_why(
-    folder: Callable[..., Path], values: object, message: str
+    folder: MakeRun, values: object, message: str
 ) -> None:
     with pytest.raises(PlanError, match=message):
         catalog.config_of_model(str(folder(values)))
@@ -427,7 +428,7 @@ class OwnConfig(PretrainedConfig):
 
 
 def test_custom_code_runs_with_consent_only(
-    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules")
@@ -448,7 +449,7 @@ def test_custom_code_runs_with_consent_only(
 
 
 def test_custom_code_beside_a_file_of_another_name_is_not_looked_for(
-    folder: Callable[..., Path],
+    folder: MakeRun,
 ) -> None:
     path = folder({"model_type": "own", "auto_map": {"AutoConfig": "configuration_own.C"}})
     file = (path / "config.json").rename(path / "other.json")
@@ -540,7 +541,7 @@ def _on_the_hub(file: Path, *, online: bool) -> Callable[..., str]:
 
 @pytest.mark.parametrize("online", [True, False])
 def test_a_config_comes_from_the_hub_or_from_its_cache(
-    online: bool, folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    online: bool, folder: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = Mock() if online else _raising(ConnectionError("no network"))
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", metadata)
@@ -551,7 +552,7 @@ def test_a_config_comes_from_the_hub_or_from_its_cache(
 
 
 def test_libraries_are_quiet_meanwhile_and_as_before_afterwards(
-    folder: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+    folder: MakeRun, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = transformers_logging.get_verbosity()
     catalog.config_of_model(

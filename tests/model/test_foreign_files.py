@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRun
 from safetensors.numpy import save
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import JsonDict
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_file import read_gguf
 from brimful.model.published import refuse_unsafe_files
@@ -20,7 +22,7 @@ CHANGES = 60
 DEEP = json.loads("[" * 90 + "]" * 90)
 HOSTILE: tuple[Any, ...] = (None, True, -1, 0, 1e300, 10**400, float("nan"), "", "x", [], [[1]], {})
 GGUF_VALUES: tuple[Any, ...] = (0, 3, float("nan"), float("inf"), "x", True, [1, 2])
-OBJECTS: dict[str, dict[str, Any]] = {
+OBJECTS: dict[str, JsonDict] = {
     "config.json": {
         "model_type": "llama",
         "hidden_size": 32,
@@ -60,7 +62,7 @@ def changed_bytes(content: bytes, rng: random.Random) -> bytes:
     return content[:place] + put_in + content[place + rng.choice((0, 1, len(put_in), 1 << 20)) :]
 
 
-def changed_object(values: dict[str, Any], rng: random.Random) -> bytes:
+def changed_object(values: JsonDict, rng: random.Random) -> bytes:
     """An object with one value replaced by one that is hostile there."""
     key = rng.choice([*values, "a_key_of_nobody"])
     return json.dumps(values | {key: rng.choice((*HOSTILE, DEEP))}).encode()
@@ -97,7 +99,7 @@ def test_a_changed_json_file_is_read_or_refused(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_changed_gguf_file_is_read_or_refused(write_gguf: Callable[..., Path]) -> None:
+def test_a_changed_gguf_file_is_read_or_refused(write_gguf: MakeRun) -> None:
     whole, rng, crashes = write_gguf().read_bytes(), random.Random(0), []
     header = whole.index(b"token_embd.weight") + 200
     for _ in range(CHANGES):

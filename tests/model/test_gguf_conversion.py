@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from fixture_types import Refuses
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.model import gguf_conversion
 from brimful.model.gguf_file import read_gguf
 
@@ -69,7 +69,7 @@ def test_a_file_that_lacks_weights_is_refused(
     ],
 )
 def test_a_file_whose_vocabulary_cannot_be_built_is_refused(
-    write_gguf: Write, tmp_path: Path, damage: dict[str, Any]
+    write_gguf: Write, tmp_path: Path, damage: JsonDict
 ) -> None:
     file = read_gguf(write_gguf(**damage))
     with pytest.raises(PlanError, match=r"cannot be turned into a model folder: .* Hugging Face"):

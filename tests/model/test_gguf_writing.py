@@ -21,11 +21,12 @@ from transformers import (
 )
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.model.gguf_file import ARCHITECTURES, read_gguf
 from brimful.model.gguf_writing import LAYOUTS, GgufType, origin_in, write_gguf
 
 PROMPT = "say red twice, say 12 or "
-SIZES: dict[str, Any] = {
+SIZES: JsonDict = {
     "hidden_size": 64,
     "intermediate_size": 96,
     "num_hidden_layers": 2,
@@ -57,7 +58,7 @@ GEMMA = {
     "sliding_window": 8,
     "tie_word_embeddings": True,
 }
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+MODELS: dict[str, tuple[str, JsonDict]] = {
     "llama": ("llama", {"tie_word_embeddings": True}),
     "llama 3.1": ("llama", {"rope_parameters": LLAMA_3_1}),
     "llama, linear": (
@@ -319,7 +320,7 @@ def test_rows_that_no_block_divides_stay_in_f16(tmp_path: Path) -> None:
     assert read_gguf(tmp_path / "tiny.gguf").types["F16"] == 2, "the output projections"
 
 
-REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+REFUSED: dict[str, tuple[str, JsonDict]] = {
     "rope_type yarn": (
         "llama",
         {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}},

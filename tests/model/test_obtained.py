@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -24,7 +24,6 @@ from brimful.generation.load import load_untuned
 from brimful.model import catalog, gguf_conversion, obtained, package_file
 from brimful.model.obtained import Origin, folder_of_model, get_model, origin_of
 from brimful.model.tokenizer import load_tokenizer
-from brimful.recipe import Recipe
 
 Write = Callable[..., Path]
 REAL_CACHE = cache_folder()
@@ -250,7 +249,7 @@ def test_minilm_from_its_package_has_the_sizes_of_its_row(monkeypatch: pytest.Mo
 
 
 def test_a_gguf_file_is_planned_tuned_exported_and_made_again_if_its_folder_is_lost(
-    write_gguf: Write, tuning: Callable[..., Recipe]
+    write_gguf: Write, tuning: MakeRecipe
 ) -> None:
     model = str(write_gguf())
     recipe = tuning(f"model={model}", "sequence_length=96", "training.steps=2")

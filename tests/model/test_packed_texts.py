@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -12,12 +11,13 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
+from brimful.base.types import JsonDict
 from brimful.model.description import PACKABLE_ENCODERS
 from brimful.model.packed_texts import NAME, attend_within, groups_of, logits_of_packed
 from brimful.model.registered import register
 
 LENGTHS = (30, 17, 16, 9, 9, 2, 1)
-VALUES: dict[str, Any] = {
+VALUES: JsonDict = {
     "vocab_size": 60,
     "hidden_size": 32,
     "intermediate_size": 40,
@@ -31,7 +31,7 @@ VALUES: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.0,
     "num_labels": 3,
 }
-OWN_VALUES: dict[str, dict[str, Any]] = {
+OWN_VALUES: dict[str, JsonDict] = {
     "electra": {"embedding_size": 16},
     "modernbert": {"layer_types": ["full_attention"] * 2},
     "modernbert, mean": {"layer_types": ["full_attention"] * 2, "classifier_pooling": "mean"},

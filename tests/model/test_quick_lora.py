@@ -10,6 +10,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from brimful.base.types import JsonDict
 from brimful.data.batches import MicroBatch
 from brimful.model.published import Loading, attach_adapters, load_model
 from brimful.model.quick_lora import adapt_quickly
@@ -187,7 +188,7 @@ def test_ranks_that_hold_parts_have_the_gradients_of_one_device(
     LlamaForCausalLM(TINY).save_pretrained(tmp_path / "base")
     ids_BT = torch.arange(24).view(2, 12)
 
-    def gradients_of(world: World | None) -> dict[str, Any]:
+    def gradients_of(world: World | None) -> JsonDict:
         device = torch.device("cpu")
         model = load_model(tmp_path / "base", Loading(weights, "sdpa", device))
         attach_adapters(model, AdapterRecipe(rank=4), seed=1)

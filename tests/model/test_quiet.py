@@ -2,13 +2,14 @@
 what libraries compile when they are imported is compiled when it is called.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Make
 from transformers.utils import logging as transformers_logging
 
+from brimful.base.types import JsonDict
 from brimful.model.quiet import compiled_when_called, without_progress_bars
 
 
@@ -39,9 +40,9 @@ def test_bars_are_off_inside_and_as_before_outside(was_on: bool) -> None:
 def test_functions_are_compiled_once_and_only_when_they_are_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    compiled: list[tuple[str, dict[str, Any]]] = []
+    compiled: list[tuple[str, JsonDict]] = []
 
-    def compile_(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+    def compile_(function: Make, **settings: Any) -> Make:
         compiled.append((function.__name__, settings))
         return function
 

@@ -21,9 +21,10 @@ from transformers import (
 )
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.model.sequence_classifier import load_with_fresh_head, text_positions
 
-_SMALL: dict[str, Any] = {
+_SMALL: JsonDict = {
     "hidden_size": 8,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,

@@ -1,9 +1,8 @@
 """What architectures add to optimizer steps."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from fixture_types import MakeRecipe
 
 from brimful.model.build import build
 from brimful.model.okadfa.orthogonality import attentions_of
@@ -21,13 +20,13 @@ def _hooks(recipe: Recipe) -> tuple[torch.nn.Module, StepHooks]:
     return model, step_hooks_of(model, recipe, total_steps=10)
 
 
-def test_most_architectures_add_nothing(tiny: Callable[..., Recipe]) -> None:
+def test_most_architectures_add_nothing(tiny: MakeRecipe) -> None:
     _, hooks = _hooks(tiny("model.architecture=gpt2"))
     hooks.before_step(0)
     assert hooks.penalty is None
 
 
-def test_okadfa_redraws_its_features_and_adds_its_penalty(tiny: Callable[..., Recipe]) -> None:
+def test_okadfa_redraws_its_features_and_adds_its_penalty(tiny: MakeRecipe) -> None:
     model, hooks = _hooks(tiny(OKADFA, "orthogonality={weight: 2.0, warmup: 4}"))
     projection = attentions_of(model)[0].projection_HMD
     before = projection.clone()

@@ -10,6 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import write_json_atomically
+from brimful.base.types import JsonDict
 from brimful.notebook.answers import scores_and_examples
 from brimful.notebook.job import CommandFailed, run_command
 from brimful.recipe import Recipe, load
@@ -17,7 +18,7 @@ from brimful.report.terminal import told_of
 from brimful.report.views import AuthoredAnswer, Prompted
 
 
-def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
+def _lines(path: Path, rows: list[JsonDict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 

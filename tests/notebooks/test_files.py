@@ -10,6 +10,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from brimful.base.types import JsonDict
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 BUILD = runpy.run_path(str(NOTEBOOKS / "build.py"))
@@ -100,7 +101,7 @@ def test_what_a_notebook_downloads_by_default_is_not_gated(
 
     monkeypatch.delenv("BRIMFUL_NOTEBOOK", raising=False)
     (cell,) = [cell.source for cell in _cells(name, "code") if "nb.sized(" in cell.source]
-    named: dict[str, Any] = {"nb": nb}
+    named: JsonDict = {"nb": nb}
     exec(cell.partition("\nnb.gpu")[0], named)  # noqa: S102 - the notebook's own cell
     model = load(named["RECIPE"], named["CHANGES"]).model
     if isinstance(model, str) and not model.startswith("recipe:"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.other_trainers.as_recipe import recipe_text
 from brimful.other_trainers.division import PartlyHeld, division_of
 from brimful.other_trainers.file import read_file
@@ -65,7 +66,7 @@ learning_rate: 1e-4
     ],
 )
 def test_settings_mean_a_spread_or_are_refused_with_a_reason(
-    given: dict[str, Any], spread: str | None
+    given: JsonDict, spread: str | None
 ) -> None:
     division = division_of(given)
     assert division.spread == spread
@@ -76,7 +77,7 @@ def test_settings_mean_a_spread_or_are_refused_with_a_reason(
 
 
 @pytest.mark.parametrize("given", [{}, {"deepspeed": None}, {"fsdp": ""}, {"fsdp": False}])
-def test_nothing_said_is_no_division(given: dict[str, Any]) -> None:
+def test_nothing_said_is_no_division(given: JsonDict) -> None:
     assert division_of(given) == division_of({})
     assert not division_of(given).reason
 

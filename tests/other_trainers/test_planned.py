@@ -4,12 +4,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.chains.devices import rates_of
 from brimful.hardware import catalog
 from brimful.other_trainers.division import PartlyHeld
@@ -29,7 +30,7 @@ L4 = catalog.get("NVIDIA L4")
 
 
 @pytest.fixture
-def model(tmp_path: Path, llama_values: dict[str, Any]) -> str:
+def model(tmp_path: Path, llama_values: JsonDict) -> str:
     """A folder with the config of a tiny Llama."""
     (tmp_path / "config.json").write_text(json.dumps(llama_values), encoding="utf-8")
     return str(tmp_path)

@@ -9,13 +9,14 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.other_trainers.as_recipe import recipe_text
 from brimful.other_trainers.job import ReadJob, TrainingJob, read_job
 from brimful.other_trainers.recognise import recognised, tool_named
 from brimful.recipe import load_text
 
 MODEL = "meta-llama/Llama-3.2-1B"
-FILES: dict[str, dict[str, Any]] = {
+FILES: dict[str, JsonDict] = {
     "trl": {
         "model_name_or_path": MODEL,
         "use_peft": True,
@@ -39,7 +40,7 @@ FILES: dict[str, dict[str, Any]] = {
         "cutoff_len": 512,
     },
 }
-FULL: dict[str, dict[str, Any]] = {
+FULL: dict[str, JsonDict] = {
     "trl": {"use_peft": None},
     "axolotl": {"adapter": None, "flash_attention": True},
     "llama_factory": {"finetuning_type": "full"},
@@ -76,7 +77,7 @@ def test_a_pass_holds_both_answers_and_the_reference_reads_them_too(name: str) -
         ("llama_factory", {"pref_loss": "simpo"}),
     ],
 )
-def test_without_a_reference_there_is_one_pass(name: str, changes: dict[str, Any]) -> None:
+def test_without_a_reference_there_is_one_pass(name: str, changes: JsonDict) -> None:
     job = job_of(name, **changes, **FULL[name])
     assert (job.micro_batch, job.loss.passes, job.loss.second_model) == (8, 0, False)
 
@@ -89,7 +90,7 @@ def test_without_a_reference_there_is_one_pass(name: str, changes: dict[str, Any
         ("llama_factory", {"stage": "kto"}),
     ],
 )
-def test_judged_answers_are_a_row_each(name: str, changes: dict[str, Any]) -> None:
+def test_judged_answers_are_a_row_each(name: str, changes: JsonDict) -> None:
     """Their passes without gradients are those of the reference and of other prompts' answers."""
     job = job_of(name, **changes)
     assert (job.micro_batch, job.loss.passes) == (4, 3)
@@ -113,7 +114,7 @@ def test_judged_answers_are_a_row_each(name: str, changes: dict[str, Any]) -> No
     ],
 )
 def test_the_recipe_of_judged_answers_has_the_weights_of_the_file(
-    name: str, changes: dict[str, Any], section: dict[str, Any]
+    name: str, changes: JsonDict, section: JsonDict
 ) -> None:
     recipe = load_text(recipe_text(Path("job.yaml"), read(name, **changes)), "job")
     assert (recipe.method, recipe.effective_batch) == ("kto", 4)
@@ -160,7 +161,7 @@ def test_passes_of_judged_answers_are_those_of_the_loss() -> None:
     ],
 )
 def test_the_recipe_has_the_loss_of_the_file(
-    name: str, changes: dict[str, Any], section: dict[str, Any]
+    name: str, changes: JsonDict, section: JsonDict
 ) -> None:
     """And as many pairs in a step, beta among the section's values."""
     recipe = load_text(recipe_text(Path("job.yaml"), read(name, **changes)), "job")
@@ -180,7 +181,7 @@ def test_the_recipe_has_the_loss_of_the_file(
     ],
 )
 def test_a_loss_that_no_recipe_has_is_planned_and_not_written(
-    name: str, changes: dict[str, Any], refuses: Refuses
+    name: str, changes: JsonDict, refuses: Refuses
 ) -> None:
     found = read(name, **changes)
     assert found.job is not None
@@ -188,7 +189,7 @@ def test_a_loss_that_no_recipe_has_is_planned_and_not_written(
         recipe_text(Path("job.yaml"), found)
 
 
-REWARDS: dict[str, dict[str, Any]] = {
+REWARDS: dict[str, JsonDict] = {
     "trl": {"num_generations": 8, "max_completion_length": 256},
     "axolotl": {"rl": "grpo", "trl": {"num_generations": 8, "max_completion_length": 256}},
 }

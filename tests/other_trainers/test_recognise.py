@@ -1,7 +1,5 @@
 """Whose file it is, by its keys."""
 
-from typing import Any
-
 import pytest
 import typer
 from fixture_types import Refuses
@@ -9,11 +7,12 @@ from fixture_types import Refuses
 from brimful import cli
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RecipeError
+from brimful.base.types import JsonDict
 from brimful.other_trainers.recognise import recognised, tool_named, tool_names
 from brimful.recipe import Recipe
 from brimful.recipe.loading import shipped_names, shipped_text
 
-FILES: dict[str, dict[str, Any]] = {
+FILES: dict[str, JsonDict] = {
     "axolotl": {"base_model": "gpt2", "micro_batch_size": 1},
     "llama_factory": {"model_name_or_path": "gpt2", "stage": "sft", "bf16": True},
     "trl": {"model_name_or_path": "gpt2", "use_peft": True, "bf16": True},

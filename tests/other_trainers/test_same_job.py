@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from brimful.base.types import Json, JsonDict
 from brimful.hardware import catalog
 from brimful.other_trainers.job import FACTS, ReadJob, TrainingJob, read_job
 from brimful.other_trainers.planned import look_up, step_of
@@ -14,7 +15,7 @@ from brimful.other_trainers.settings import NotUnderstood, Settings
 
 MODEL = "meta-llama/Llama-3.2-1B"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"]
-JOBS: Mapping[str, dict[str, Any]] = {
+JOBS: Mapping[str, JsonDict] = {
     "axolotl": {
         "base_model": MODEL,
         "adapter": "lora",
@@ -70,7 +71,7 @@ JOBS: Mapping[str, dict[str, Any]] = {
     },
 }
 """LoRA of Llama 3.2 1B in bf16, as far as the tools' own names go."""
-FULL: Mapping[str, Any] = {
+FULL: Json = {
     "model_name_or_path": MODEL,
     "block_size": 1024,
     "per_device_train_batch_size": 2,

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import MakeDevice, MakePlan, MakeRecipe
 
+from brimful.base.types import JsonDict
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Abilities, Device
@@ -24,7 +26,7 @@ from brimful.recipe import Recipe, load
 
 
 @pytest.fixture(scope="session")
-def cpu() -> Callable[..., Device]:
+def cpu() -> MakeDevice:
     """`cpu(free_memory_bytes=..., ...)` is a CPU with 2 threads whose bf16 products are twice as
     fast, with fields replaced.
     """
@@ -45,10 +47,10 @@ def cpu() -> Callable[..., Device]:
 
 
 @pytest.fixture(scope="session")
-def devices(cpu: Callable[..., Device]) -> dict[str, Device]:
+def devices(cpu: MakeDevice) -> dict[str, Device]:
     """Small and large, old and new."""
     names = ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200")
-    made: dict[str, Any] = {"cpu": cpu(), "small cpu": cpu(free_memory_bytes=GIB // 2)}
+    made: JsonDict = {"cpu": cpu(), "small cpu": cpu(free_memory_bytes=GIB // 2)}
     return {name: catalog.get(name) for name in names} | made
 
 
@@ -178,7 +180,7 @@ def work_of() -> Callable[..., Work]:
     """`work_of({"flop": 8, "kind": "matrix"}, {...})` are operators, one per row; what a row leaves
     out is that of one fp32 addition of nothing.
     """
-    plain: dict[str, Any] = {
+    plain: JsonDict = {
         "flop": 0,
         "bytes": 0,
         "m": 0,
@@ -195,7 +197,7 @@ def work_of() -> Callable[..., Work]:
         "name": "add",
     }
 
-    def make(*rows: dict[str, Any]) -> Work:
+    def make(*rows: JsonDict) -> Work:
         whole = [plain | row for row in rows]
         names = tuple(dict.fromkeys(row["name"] for row in whole))
         numbered = {
@@ -274,7 +276,7 @@ def cheap_tracer() -> Tracer:
 
 
 @pytest.fixture(scope="session")
-def planned(cheap_tracer: Tracer) -> Callable[..., Plan]:
+def planned(cheap_tracer: Tracer) -> MakePlan:
     """`planned(recipe, device, vocabulary=..., ...)` is the plan that rests on the cheap traces."""
 
     def plan(recipe: Recipe, device: Device, tracer: Tracer = cheap_tracer, **facts: Any) -> Plan:
@@ -296,10 +298,10 @@ optimizer: {learning_rate: 1e-3}
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[[str], Callable[..., Recipe]]:
+def written(tmp_path: Path) -> Callable[[str], MakeRecipe]:
     """`written(text)("key=value", ...)` is the recipe in a file of this text, changed."""
 
-    def write(text: str) -> Callable[..., Recipe]:
+    def write(text: str) -> MakeRecipe:
         path = tmp_path / "written.yaml"
         path.write_text(text)
         return lambda *overrides: load(str(path), overrides)
@@ -308,6 +310,6 @@ def written(tmp_path: Path) -> Callable[[str], Callable[..., Recipe]]:
 
 
 @pytest.fixture
-def adapted(written: Callable[[str], Callable[..., Recipe]]) -> Callable[..., Recipe]:
+def adapted(written: Callable[[str], MakeRecipe]) -> MakeRecipe:
     """`adapted("key=value", ...)` tunes adapters of a published model."""
     return written(ADAPTED)

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from fixture_types import Refuses
 
+from brimful.base.types import JsonDict
 from brimful.base.units import MIB
 from brimful.planning.allocator import CachingAllocator
 from brimful.planning.allocator_history import UnreadableHistory, compare_with_model
@@ -17,7 +17,7 @@ from brimful.planning.allocator_history import UnreadableHistory, compare_with_m
 REAL = Path(__file__).parent / "linear_layer_history.json"
 
 
-def _history_of_a_gpu() -> dict[str, Any]:
+def _history_of_a_gpu() -> JsonDict:
     """Return it as torch tells it."""
     kept = json.loads(REAL.read_text())
     segments = [
@@ -32,7 +32,7 @@ def _history_of_a_gpu() -> dict[str, Any]:
     return {"segments": segments, "device_traces": [events], "allocator_settings": {}}
 
 
-def _event(action: str, address: int, size_bytes: int) -> dict[str, Any]:
+def _event(action: str, address: int, size_bytes: int) -> JsonDict:
     return {"action": action, "addr": address, "size": size_bytes, "stream": 0}
 
 
@@ -41,7 +41,7 @@ class Recorder:
     """The model of the allocator, telling a history as torch does."""
 
     allocator: CachingAllocator = field(default_factory=CachingAllocator)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[JsonDict] = field(default_factory=list)
 
     def malloc(self, size_bytes: int) -> int:
         """Allocate, and note new segments before."""
@@ -68,7 +68,7 @@ class Recorder:
             if address not in left:
                 self.events.append(_event("segment_free", address, size_bytes))
 
-    def snapshot(self, begin: int = 0) -> dict[str, Any]:
+    def snapshot(self, begin: int = 0) -> JsonDict:
         """Return the history from an event on."""
         segments = []
         for each in self.allocator.segments():
@@ -116,7 +116,7 @@ def test_a_history_may_begin_in_the_middle(seed: int, begin: int) -> None:
 
 def test_another_allocator_is_told_apart() -> None:
     history = _history_of_a_gpu()
-    events: Sequence[dict[str, Any]] = history["device_traces"][0]
+    events: Sequence[JsonDict] = history["device_traces"][0]
     first = next(each for each in events if each["action"] == "segment_alloc")
     first["size"] += 2 * MIB
 
@@ -135,7 +135,7 @@ def test_another_allocator_is_told_apart() -> None:
     ],
 )
 def test_other_settings_and_empty_histories_are_refused(
-    settings: dict[str, Any], refuses: Refuses
+    settings: JsonDict, refuses: Refuses
 ) -> None:
     with refuses(UnreadableHistory):
         compare_with_model({**_history_of_a_gpu(), "allocator_settings": settings})

@@ -1,10 +1,9 @@
 """Networks of one structure are known as such from their configs, whatever their widths."""
 
-from typing import Any
-
 import pytest
 from fixture_types import Refuses
 
+from brimful.base.types import JsonDict
 from brimful.model import catalog
 from brimful.planning.architecture import (
     Monomial,
@@ -21,13 +20,13 @@ from brimful.planning.step import StepSpec
 DEFAULTS = {"attention_dropout": 0.0, "rms_norm_eps": 1e-6, "rope_parameters": None}
 
 
-def _config(name: str) -> dict[str, Any]:
+def _config(name: str) -> JsonDict:
     row = catalog.find(name)
     assert row is not None
     return dict(row.config)
 
 
-def _structure(config: dict[str, Any], *, eight_bit: bool = False) -> str:
+def _structure(config: JsonDict, *, eight_bit: bool = False) -> str:
     return network_of(config, DEFAULTS, eight_bit=eight_bit).structure
 
 
@@ -54,7 +53,7 @@ def test_sizes_of_one_architecture_have_one_structure_and_widths_of_their_own() 
     ],
 )
 def test_what_shapes_a_step_beside_widths_makes_another_structure(
-    changes: dict[str, Any], same: bool
+    changes: JsonDict, same: bool
 ) -> None:
     config = _config("meta-llama/Llama-3.1-8B")
 
@@ -99,7 +98,7 @@ def test_an_8_bit_optimizer_knows_small_tensors() -> None:
     ids=str,
 )
 def test_networks_of_other_kernels_or_unknown_widths_are_left_to_tracing(
-    changes: dict[str, Any],
+    changes: JsonDict,
 ) -> None:
     with pytest.raises(NotOfItsKind):
         _structure(_config("meta-llama/Llama-3.1-8B") | changes)

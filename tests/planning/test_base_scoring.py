@@ -1,19 +1,16 @@
 """What is found out about the model before tuning, and what it is expected to cost."""
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
+from fixture_types import MakeDevice, MakePlan, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.hardware.device import Device
 from brimful.planning.base_scoring import BASE, FEWEST_SEQUENCES, BaseTimes, decide, loss_seconds
 from brimful.planning.cost import Conditions, costed
 from brimful.planning.plan import BaseScoring, Plan, Prediction, plan_from_json
 from brimful.planning.spacing import MOST_SHARE
-from brimful.recipe import Recipe
 
-Tuning = Callable[..., Recipe]
 LONG = BaseTimes(run_s=3600, evaluation_s=60, sequences=100, samples_s=10, tasks_s=200)
 KNOWN = Conditions(validation_sequences=12, train_sequences=48)
 
@@ -51,7 +48,7 @@ def test_always_and_never_do_not_ask_what_it_costs() -> None:
 
 
 @pytest.fixture
-def plan(tuning: Tuning, cpu: Callable[..., Device], planned: Callable[..., Plan]) -> Plan:
+def plan(tuning: MakeRecipe, cpu: MakeDevice, planned: MakePlan) -> Plan:
     """Of eight steps of two minutes."""
     predicted = {"step_time_s": Prediction(120, 100, 150, "by hand")}
     return dataclasses.replace(
@@ -60,7 +57,7 @@ def plan(tuning: Tuning, cpu: Callable[..., Device], planned: Callable[..., Plan
 
 
 def test_a_tuning_plan_tells_it_as_a_part_of_its_own(
-    tuning: Tuning, plan: Plan, snapshot: SnapshotAssertion
+    tuning: MakeRecipe, plan: Plan, snapshot: SnapshotAssertion
 ) -> None:
     recipe = tuning("evaluation.max_sequences=2")
     made = costed(recipe, plan, KNOWN)
@@ -85,7 +82,7 @@ def test_a_tuning_plan_tells_it_as_a_part_of_its_own(
 
 
 def test_what_would_take_too_long_is_left_out_and_named(
-    tuning: Tuning, plan: Plan, snapshot: SnapshotAssertion
+    tuning: MakeRecipe, plan: Plan, snapshot: SnapshotAssertion
 ) -> None:
     short = dataclasses.replace(
         plan, predicted={"step_time_s": Prediction(0.1, 0.1, 0.1, "by hand")}
@@ -98,14 +95,14 @@ def test_what_would_take_too_long_is_left_out_and_named(
     assert [choice.reason for choice in made.choices if choice.name == BASE] == snapshot
 
 
-def test_never_is_not_mentioned(tuning: Tuning, plan: Plan) -> None:
+def test_never_is_not_mentioned(tuning: MakeRecipe, plan: Plan) -> None:
     made = costed(tuning("evaluation.base=never"), plan, KNOWN)
 
     assert made.base == BaseScoring()
     assert BASE not in [choice.name for choice in made.choices]
 
 
-def test_a_run_that_goes_on_keeps_what_was_decided(tuning: Tuning, plan: Plan) -> None:
+def test_a_run_that_goes_on_keeps_what_was_decided(tuning: MakeRecipe, plan: Plan) -> None:
     kept = BaseScoring(0.5, samples=True)
 
     assert costed(tuning(), plan, dataclasses.replace(KNOWN, base=kept)).base == kept
@@ -118,7 +115,5 @@ def test_a_plan_of_an_earlier_version_has_none(plan: Plan) -> None:
     assert plan_from_json(values).base is None
 
 
-def test_a_fresh_model_has_no_base(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan]
-) -> None:
+def test_a_fresh_model_has_no_base(tiny: MakeRecipe, cpu: MakeDevice, planned: MakePlan) -> None:
     assert costed(tiny(), planned(tiny(), cpu()), KNOWN).base is None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeDevice, MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError
@@ -33,14 +33,14 @@ from brimful.recipe import Recipe, load
 
 
 @pytest.fixture
-def mps(cpu: Callable[..., Device]) -> Device:
+def mps(cpu: MakeDevice) -> Device:
     return cpu(
         name="an Apple GPU", kind="mps", abilities=Abilities(bf16=True, fp16=True), threads=None
     )
 
 
 @pytest.fixture
-def published(tiny: Callable[..., Recipe]) -> Recipe:
+def published(tiny: MakeRecipe) -> Recipe:
     return tiny().model_copy(
         update={"model": "openai-community/gpt2", "tokenizer": None, "plan": tiny("plan={}").plan}
     )
@@ -58,7 +58,7 @@ def published(tiny: Callable[..., Recipe]) -> Recipe:
     ],
 )
 def test_precision_follows_the_abilities_of_a_gpu(
-    tiny: Callable[..., Recipe], name: str, precision: str, because: str
+    tiny: MakeRecipe, name: str, precision: str, because: str
 ) -> None:
     choice = precision_choice(tiny("plan={}"), catalog.get(name))
 
@@ -77,7 +77,7 @@ def test_precision_follows_the_abilities_of_a_gpu(
     ],
 )
 def test_a_model_that_leaves_fp16s_range_is_not_planned_in_it(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     refuses: Refuses,
     model_type: str,
     options: list[str],
@@ -95,21 +95,21 @@ def test_a_model_that_leaves_fp16s_range_is_not_planned_in_it(
             precision_choice(fixed, t4, model_type=model_type)
 
 
-def test_a_gpu_without_16_bit_matrix_units_stays_at_fp32(tiny: Callable[..., Recipe]) -> None:
+def test_a_gpu_without_16_bit_matrix_units_stays_at_fp32(tiny: MakeRecipe) -> None:
     old = dataclasses.replace(catalog.get("Tesla T4"), abilities=Abilities())
 
     assert precision_choice(tiny("plan={}"), old).value == "fp32"
 
 
 def test_an_apple_gpu_stays_at_fp32_until_somebody_measured_16_bit(
-    tiny: Callable[..., Recipe], mps: Device
+    tiny: MakeRecipe, mps: Device
 ) -> None:
     assert precision_choice(tiny("plan={}"), mps).value == "fp32"
 
 
 @pytest.mark.parametrize("pays", [True, False])
 def test_a_cpu_uses_bf16_when_it_was_measured_to_pay_and_names_both_rates(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], pays: bool
+    tiny: MakeRecipe, cpu: MakeDevice, pays: bool
 ) -> None:
     rates = {"fp32": 158e9, "bf16": 400e9 if pays else 83e9}
     device = cpu(abilities=Abilities(bf16=pays), dense_flop_per_s=rates)
@@ -121,7 +121,7 @@ def test_a_cpu_uses_bf16_when_it_was_measured_to_pay_and_names_both_rates(
 
 @pytest.mark.parametrize("rates", [{"fp32": 1.0}, {}])
 def test_a_cpu_whose_rates_were_not_measured_uses_fp32(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], rates: dict[str, float]
+    tiny: MakeRecipe, cpu: MakeDevice, rates: dict[str, float]
 ) -> None:
     device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s=rates)
     choice = precision_choice(tiny("plan={}"), device)
@@ -134,7 +134,7 @@ def test_a_cpu_whose_rates_were_not_measured_uses_fp32(
     ("width", "precision"), [(128, "fp32"), (BF16_LEAST_WIDTH, "bf16"), (None, "bf16")]
 )
 def test_a_narrow_classifier_takes_fp32_on_a_cpu(
-    cpu: Callable[..., Device], width: int | None, precision: str
+    cpu: MakeDevice, width: int | None, precision: str
 ) -> None:
     device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 4e11})
 
@@ -161,7 +161,7 @@ def test_a_narrow_classifier_takes_fp32_on_a_cpu(
     ],
 )
 def test_attention_in_blocks_is_chosen_on_cpus_where_it_was_measured_to_win(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     device: str,
     length: int,
@@ -173,9 +173,7 @@ def test_attention_in_blocks_is_chosen_on_cpus_where_it_was_measured_to_win(
     assert attention_choice(recipe, devices[device], precision).value == chosen
 
 
-def test_a_published_model_keeps_torchs_kernel_on_a_cpu(
-    published: Recipe, cpu: Callable[..., Device]
-) -> None:
+def test_a_published_model_keeps_torchs_kernel_on_a_cpu(published: Recipe, cpu: MakeDevice) -> None:
     assert attention_choice(published, cpu(), "bf16").value == "sdpa"
 
 
@@ -201,7 +199,7 @@ def test_a_class_without_fused_attention_stores_its_scores(
 
 def test_attention_that_the_class_does_not_have_is_refused_with_one_that_it_has(
     published: Recipe,
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     refuses: Refuses,
 ) -> None:
@@ -252,7 +250,7 @@ def test_grouped_heads_are_repeated_where_there_is_no_flash_kernel_for_them(
 @pytest.mark.parametrize("kind", ["cpu", "mps", "cuda"])
 @pytest.mark.parametrize("vocabulary", [300, 5000, 50_257, 250_000, 10_000_000])
 def test_logits_of_a_piece_of_the_loss_stay_small(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], kind: str, vocabulary: int
+    tiny: MakeRecipe, cpu: MakeDevice, kind: str, vocabulary: int
 ) -> None:
     choice = loss_chunk_choice(tiny("plan={}"), cpu(kind=kind), vocabulary)
 
@@ -266,7 +264,7 @@ def test_logits_of_a_piece_of_the_loss_stay_small(
 
 
 def test_256_mib_of_logits_are_1024_tokens_of_65536_entries(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], snapshot: SnapshotAssertion
+    tiny: MakeRecipe, devices: dict[str, Device], snapshot: SnapshotAssertion
 ) -> None:
     choice = loss_chunk_choice(tiny("plan={}"), devices["Tesla T4"], 65_536)
 
@@ -277,7 +275,7 @@ def test_256_mib_of_logits_are_1024_tokens_of_65536_entries(
 # --- update, loader and layout
 
 
-def test_the_update_is_fused_because_that_needs_no_temporary(tiny: Callable[..., Recipe]) -> None:
+def test_the_update_is_fused_because_that_needs_no_temporary(tiny: MakeRecipe) -> None:
     choice = optimizer_choice(tiny("plan={}"), catalog.get("Tesla T4"))
 
     assert (choice.value, choice.alternative) == ("fused", "foreach")
@@ -289,7 +287,7 @@ def test_the_update_is_fused_because_that_needs_no_temporary(tiny: Callable[...,
     [("adamw_8bit", "8bit", "cpu"), ("paged_adamw_8bit", "paged_8bit", "NVIDIA H200")],
 )
 def test_states_of_8_bits_are_the_recipes_choice_and_the_plan_says_so(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], kind: str, variant: str, device: str
+    tiny: MakeRecipe, devices: dict[str, Device], kind: str, variant: str, device: str
 ) -> None:
     choice = optimizer_choice(tiny("plan={}", f"optimizer.kind={kind}"), devices[device])
 
@@ -299,7 +297,7 @@ def test_states_of_8_bits_are_the_recipes_choice_and_the_plan_says_so(
 
 
 def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     mps: Device,
     refuses: Refuses,
@@ -311,7 +309,7 @@ def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(
 
 
 def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], refuses: Refuses
+    tiny: MakeRecipe, devices: dict[str, Device], refuses: Refuses
 ) -> None:
     with refuses(PlanError):
         optimizer_choice(
@@ -328,7 +326,7 @@ def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(
     ],
 )
 def test_weights_of_bf16_are_multiplied_in_bf16_and_updated_by_rounding(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     kind: str,
     variant: str,
@@ -346,7 +344,7 @@ def test_weights_of_bf16_are_multiplied_in_bf16_and_updated_by_rounding(
 
 
 def test_weights_of_bf16_need_a_device_that_computes_in_it(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     mps: Device,
     refuses: Refuses,
@@ -360,7 +358,7 @@ def test_weights_of_bf16_need_a_device_that_computes_in_it(
 
 
 def test_a_kernel_for_fp32_weights_contradicts_weights_of_bf16(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], refuses: Refuses
+    tiny: MakeRecipe, devices: dict[str, Device], refuses: Refuses
 ) -> None:
     with refuses(PlanError, names=["plan.optimizer=foreach", "optimizer.weights"]):
         optimizer_choice(
@@ -368,7 +366,7 @@ def test_a_kernel_for_fp32_weights_contradicts_weights_of_bf16(
         )
 
 
-def test_one_thread_makes_the_next_batch(tiny: Callable[..., Recipe]) -> None:
+def test_one_thread_makes_the_next_batch(tiny: MakeRecipe) -> None:
     choice = loader_choice(tiny("plan={}"))
 
     assert (choice.value, choice.alternative) == (1, 0)
@@ -376,7 +374,7 @@ def test_one_thread_makes_the_next_batch(tiny: Callable[..., Recipe]) -> None:
 
 @pytest.mark.parametrize("layout", ["stream", "document"])
 def test_packing_is_the_recipes_layout_and_never_the_plans_idea(
-    tiny: Callable[..., Recipe], layout: str, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, layout: str, snapshot: SnapshotAssertion
 ) -> None:
     """`data.layout` decides what a step sees."""
     choice = packing_choice(tiny(f"data.layout={layout}"), "llama")
@@ -403,7 +401,7 @@ def test_packing_is_the_recipes_layout_and_never_the_plans_idea(
     ],
 )
 def test_what_the_user_fixed_stands(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     setting: str,
     choose: Callable[[Recipe, Device], Any],
@@ -420,7 +418,7 @@ def test_what_the_user_fixed_stands(
 
 
 def test_examples_lie_end_to_end_where_the_model_keeps_them_apart(
-    tuning: Callable[..., Recipe],
+    tuning: MakeRecipe,
 ) -> None:
     assert packing_choice(tuning(), "llama").value == "packed"
     assert packing_choice(tuning(), "stablelm").value == "padded"
@@ -432,7 +430,7 @@ def test_examples_lie_end_to_end_where_the_model_keeps_them_apart(
     [("plan.attention=sdpa", "llama"), ("plan.attention=auto", "stablelm")],
 )
 def test_packed_rows_that_would_not_stay_apart_are_refused_when_asked_for(
-    tuning: Callable[..., Recipe], change: str, model_type: str, refuses: Refuses
+    tuning: MakeRecipe, change: str, model_type: str, refuses: Refuses
 ) -> None:
     assert packing_choice(tuning(change), model_type).value == "padded"
     with refuses(PlanError):
@@ -456,7 +454,7 @@ def test_texts_lie_end_to_end_on_a_cpu_where_the_classifier_keeps_them_apart(
             packing_choice(load("moderation", [change, "plan.packing=packed"]), model_type, kind)
 
 
-def test_packed_texts_are_attended_to_from_both_sides(cpu: Callable[..., Device]) -> None:
+def test_packed_texts_are_attended_to_from_both_sides(cpu: MakeDevice) -> None:
     choice = attention_choice(
         load("moderation"), cpu(), "bf16", packed=True, attends_both_sides=True
     )
@@ -469,7 +467,7 @@ ENCODER = ("method=mlm", "model.architecture=modernbert")
 
 @pytest.mark.parametrize("length", [80, 2048])
 def test_an_encoder_takes_a_kernel_that_looks_to_both_sides(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], cpu: Callable[..., Device], length: int
+    tiny: MakeRecipe, devices: dict[str, Device], cpu: MakeDevice, length: int
 ) -> None:
     recipe = tiny(*ENCODER, f"sequence_length={length}")
     for device in (*devices.values(), cpu()):
@@ -479,7 +477,7 @@ def test_an_encoder_takes_a_kernel_that_looks_to_both_sides(
 
 @pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded", "brimful_packed"])
 def test_a_kernel_that_looks_to_the_left_only_is_refused_for_an_encoder(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], kernel: str, refuses: Refuses
+    tiny: MakeRecipe, cpu: MakeDevice, kernel: str, refuses: Refuses
 ) -> None:
     with refuses(PlanError, names=[f"plan.attention={kernel}"]):
         attention_choice(tiny(*ENCODER, f"plan.attention={kernel}"), cpu(), "fp32")

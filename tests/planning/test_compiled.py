@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fixture_types import Make, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.units import MIB
@@ -18,18 +19,17 @@ from brimful.planning.plan import Choice, Prediction
 from brimful.planning.search import SearchResult, search
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Prepared, Tracer, prepare
-from brimful.recipe import Recipe
 
 COMPILED = "plan={precision: fp16, compile: true, recompute: false}"
 
 
 @pytest.fixture
-def tracer(by_hand: Callable[..., Any]) -> Tracer:
+def tracer(by_hand: Make) -> Tracer:
     return lambda spec: by_hand(sequence_bytes=(50 if spec.compiled == "none" else 30) * MIB)
 
 
 @pytest.fixture
-def prepared(tiny: Callable[..., Recipe]) -> Callable[..., Prepared]:
+def prepared(tiny: MakeRecipe) -> Callable[..., Prepared]:
     def prepare_(*overrides: str, device: Device | None = None) -> Prepared:
         recipe = tiny(COMPILED, "batch.sequences=64", *overrides)
         return prepare(recipe, device or catalog.get("Tesla T4"))

@@ -2,14 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 import pytest
+from fixture_types import MakeDevice, MakePlan, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware import catalog
 from brimful.hardware.catalog import Price
-from brimful.hardware.device import Device
 from brimful.planning.cost import (
     CHECKPOINT_BYTES_PER_S,
     HASH_BYTES_PER_S,
@@ -34,13 +33,13 @@ KNOWN = Conditions(price=PRICE, power_w=100.0, validation_sequences=40)
 
 
 @pytest.fixture
-def recipe(tiny: Callable[..., Recipe]) -> Recipe:
+def recipe(tiny: MakeRecipe) -> Recipe:
     """8 sequences a step, evaluated and saved every 6 of 12 steps."""
     return tiny("plan={compile: false}")
 
 
 @pytest.fixture
-def plan(recipe: Recipe, cpu: Callable[..., Device], planned: Callable[..., Plan]) -> Plan:
+def plan(recipe: Recipe, cpu: MakeDevice, planned: MakePlan) -> Plan:
     """12 steps of half a second; 100 MB of weights and 200 MB of states."""
     made = planned(recipe, cpu())
     return dataclasses.replace(
@@ -114,9 +113,7 @@ def test_a_validation_split_that_nobody_read_is_guessed_with_a_wide_interval(
     assert by_share.value == pytest.approx(read.value)
 
 
-def test_a_recipe_can_bound_the_validation_sequences(
-    tiny: Callable[..., Recipe], plan: Plan
-) -> None:
+def test_a_recipe_can_bound_the_validation_sequences(tiny: MakeRecipe, plan: Plan) -> None:
     bounded = whole_run(tiny("evaluation={every: 6, max_sequences: 4}"), plan, KNOWN)
 
     assert bounded["evaluation_time_s"].value == pytest.approx(
@@ -125,7 +122,7 @@ def test_a_recipe_can_bound_the_validation_sequences(
 
 
 def test_automatic_evaluations_and_checkpoints_are_those_of_the_loop(
-    tiny: Callable[..., Recipe], plan: Plan, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, plan: Plan, snapshot: SnapshotAssertion
 ) -> None:
     assert CHECKPOINT_AFTER_S == decisions.CHECKPOINT_AFTER_S
     automatic = whole_run(tiny("evaluation={every: auto}"), plan, KNOWN, steps=1000)
@@ -220,7 +217,7 @@ def test_a_plan_is_costed_again_without_traces_of_the_last_time(recipe: Recipe, 
 
 
 def test_evaluations_that_would_cost_too_much_are_fewer_in_the_plan_and_in_its_prediction(
-    tiny: Callable[..., Recipe], plan: Plan, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, plan: Plan, snapshot: SnapshotAssertion
 ) -> None:
     """Of 40 validation sequences, an evaluation takes as long as 1.7 of the 12 steps."""
     recipe = tiny("evaluation.every=auto")
@@ -235,7 +232,7 @@ def test_evaluations_that_would_cost_too_much_are_fewer_in_the_plan_and_in_its_p
 
 
 def test_an_interval_is_not_settled_before_the_data_are_read(
-    tiny: Callable[..., Recipe], plan: Plan, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, plan: Plan, snapshot: SnapshotAssertion
 ) -> None:
     unread = costed(tiny("evaluation.every=auto"), plan, Conditions())
 
@@ -243,7 +240,7 @@ def test_an_interval_is_not_settled_before_the_data_are_read(
     assert unread.choices[-1].reason == snapshot
 
 
-def test_a_run_that_goes_on_keeps_its_interval(tiny: Callable[..., Recipe], plan: Plan) -> None:
+def test_a_run_that_goes_on_keeps_its_interval(tiny: MakeRecipe, plan: Plan) -> None:
     recipe = tiny("evaluation.every=auto")
 
     continued = dataclasses.replace(KNOWN, evaluate_every=2)
@@ -252,7 +249,7 @@ def test_a_run_that_goes_on_keeps_its_interval(tiny: Callable[..., Recipe], plan
 
 
 def test_without_a_step_time_evaluations_have_the_usual_interval(
-    tiny: Callable[..., Recipe], plan: Plan
+    tiny: MakeRecipe, plan: Plan
 ) -> None:
     unknown = dataclasses.replace(plan, predicted={})
 

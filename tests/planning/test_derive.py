@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import Make, MakeDevice, MakePlan, MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError
@@ -80,7 +80,7 @@ def _random_recipe(seed: int) -> Recipe:
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("block", range(4))
 def test_the_effective_batch_is_the_recipes_on_every_device(
-    devices: dict[str, Device], block: int, planned: Callable[..., Plan], *, timed: bool
+    devices: dict[str, Device], block: int, planned: MakePlan, *, timed: bool
 ) -> None:
     """And the training loop gets through it in order, every sequence once. With rates every recipe
     is planned for one of the devices.
@@ -160,13 +160,13 @@ def test_a_batch_is_split_with_only_the_last_part_smaller(
 )
 @pytest.mark.parametrize("device", ["Tesla T4", "NVIDIA H200", "cpu"])
 def test_what_the_user_fixed_stands_and_is_costed(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     device: str,
     key: str,
     value: str | int | bool,
     field: str | None,
-    planned: Callable[..., Plan],
+    planned: MakePlan,
     rates: Callable[..., Rates],
     snapshot: SnapshotAssertion,
 ) -> None:
@@ -181,7 +181,7 @@ def test_what_the_user_fixed_stands_and_is_costed(
 
 
 def test_a_fixed_micro_batch_is_used_as_it_is_even_where_it_divides_badly(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan]
+    tiny: MakeRecipe, cpu: MakeDevice, planned: MakePlan
 ) -> None:
     assert planned(tiny("batch.sequences=9", "plan={micro_batch: 4}"), cpu()).micro_batches == (
         4,
@@ -191,13 +191,13 @@ def test_a_fixed_micro_batch_is_used_as_it_is_even_where_it_divides_badly(
 
 
 def test_a_fixed_micro_batch_above_the_effective_batch_is_the_whole_batch(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan]
+    tiny: MakeRecipe, cpu: MakeDevice, planned: MakePlan
 ) -> None:
     assert planned(tiny("plan={micro_batch: 100}"), cpu()).micro_batches == (8,)
 
 
 def test_threads_are_the_cpus_or_the_users_and_no_matter_of_a_gpu(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]
+    tiny: MakeRecipe, devices: dict[str, Device], planned: MakePlan
 ) -> None:
     assert planned(tiny("plan={}"), devices["cpu"]).threads == 2
     assert planned(tiny("plan={threads: 1}"), devices["cpu"]).threads == 1
@@ -215,13 +215,13 @@ LARGE = (
 
 
 @pytest.fixture
-def hand(by_hand: Callable[..., Any]) -> Tracer:
+def hand(by_hand: Make) -> Tracer:
     """400 MiB and 50 for every sequence, 10 where activations are recomputed."""
     return lambda spec: by_hand(sequence_bytes=(10 if spec.recompute else 50) * MIB)
 
 
 def test_memory_terms_add_up_to_the_predicted_peak(
-    devices: dict[str, Device], planned: Callable[..., Plan]
+    devices: dict[str, Device], planned: MakePlan
 ) -> None:
     apple = dataclasses.replace(devices["cpu"], kind="mps", threads=None)
     for seed in range(40):
@@ -243,10 +243,10 @@ def test_memory_terms_add_up_to_the_predicted_peak(
 
 
 def test_on_a_gpu_the_peak_is_that_of_torchs_allocator_and_the_drivers_stands_beside_it(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     hand: Tracer,
-    planned: Callable[..., Plan],
+    planned: MakePlan,
 ) -> None:
     """8 sequences: 800 MiB and two workspaces of 32 MiB; the context of 132 multiprocessors is
     outside.
@@ -273,10 +273,10 @@ def test_on_a_gpu_the_peak_is_that_of_torchs_allocator_and_the_drivers_stands_be
 
 
 def test_the_micro_batch_on_a_cpu_is_the_largest_that_surely_fits(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
     hand: Tracer,
-    planned: Callable[..., Plan],
+    planned: MakePlan,
     snapshot: SnapshotAssertion,
 ) -> None:
     """1,350 of 1,500 MiB may be used; with half as much in doubt 900 MiB of tensors fit, which is
@@ -291,7 +291,7 @@ def test_the_micro_batch_on_a_cpu_is_the_largest_that_surely_fits(
 
 @pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"])
 def test_the_micro_batch_on_a_gpu_is_the_largest_that_fits_and_is_not_tight(
-    tiny: Callable[..., Recipe], cheap_tracer: Tracer, name: str
+    tiny: MakeRecipe, cheap_tracer: Tracer, name: str
 ) -> None:
     device = dataclasses.replace(catalog.get(name), memory_bytes=20 * GIB)
     derived = derive_with_memory(tiny(*LARGE), device, cheap_tracer)
@@ -311,10 +311,10 @@ def test_the_micro_batch_on_a_gpu_is_the_largest_that_fits_and_is_not_tight(
 
 
 def test_more_tokens_than_bring_speed_are_not_taken(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
     hand: Tracer,
-    planned: Callable[..., Plan],
+    planned: MakePlan,
     snapshot: SnapshotAssertion,
 ) -> None:
     plan = planned(
@@ -328,9 +328,7 @@ def test_more_tokens_than_bring_speed_are_not_taken(
     )
 
 
-def test_less_memory_never_gives_a_larger_micro_batch(
-    tiny: Callable[..., Recipe], planned: Callable[..., Plan]
-) -> None:
+def test_less_memory_never_gives_a_larger_micro_batch(tiny: MakeRecipe, planned: MakePlan) -> None:
     card = catalog.get("Tesla T4")
     sizes = [
         planned(tiny(*LARGE), dataclasses.replace(card, memory_bytes=gib * GIB)).micro_batches[0]
@@ -342,10 +340,10 @@ def test_less_memory_never_gives_a_larger_micro_batch(
 
 
 def test_what_may_fit_is_tried_with_one_sequence_and_the_doubt_is_said(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
-    by_hand: Callable[..., Any],
-    planned: Callable[..., Plan],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
+    by_hand: Make,
+    planned: MakePlan,
     snapshot: SnapshotAssertion,
 ) -> None:
     """One sequence takes 450 to 675 MiB, recomputed or not; 468 of 520 MiB may be used."""
@@ -358,9 +356,9 @@ def test_what_may_fit_is_tried_with_one_sequence_and_the_doubt_is_said(
 
 
 def test_what_cannot_fit_is_refused_with_both_numbers_and_a_remedy(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
-    planned: Callable[..., Plan],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
+    planned: MakePlan,
     refuses: Refuses,
 ) -> None:
     with refuses(PlanError):
@@ -368,10 +366,10 @@ def test_what_cannot_fit_is_refused_with_both_numbers_and_a_remedy(
 
 
 def test_a_fixed_micro_batch_that_cannot_fit_is_refused_with_its_number(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
     hand: Tracer,
-    planned: Callable[..., Plan],
+    planned: MakePlan,
     refuses: Refuses,
 ) -> None:
     with refuses(PlanError):
@@ -379,8 +377,8 @@ def test_a_fixed_micro_batch_that_cannot_fit_is_refused_with_its_number(
 
 
 def test_what_cannot_fit_can_still_be_looked_at(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
     hand: Tracer,
     snapshot: SnapshotAssertion,
 ) -> None:
@@ -401,8 +399,8 @@ def test_what_cannot_fit_can_still_be_looked_at(
     [(751, "fits"), (750, "fits"), (749, "uncertain"), (500, "uncertain"), (499, "does not fit")],
 )
 def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
     hand: Tracer,
     free_mib: int,
     verdict: str,
@@ -425,7 +423,7 @@ def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
 
 
 def test_weights_gradients_and_states_of_a_real_trace_follow_from_the_parameters(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]
+    tiny: MakeRecipe, devices: dict[str, Device], planned: MakePlan
 ) -> None:
     recipe = tiny("plan={precision: bf16, recompute: false, loss_chunk: 64, micro_batch: 1}")
     parameters = count_parameters(recipe.fresh_model, 290, recipe.context).total
@@ -441,10 +439,10 @@ def test_weights_gradients_and_states_of_a_real_trace_follow_from_the_parameters
 
 
 def test_traces_are_of_the_step_that_the_plan_decides(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     devices: dict[str, Device],
-    by_hand: Callable[..., Any],
-    planned: Callable[..., Plan],
+    by_hand: Make,
+    planned: MakePlan,
 ) -> None:
     asked: list[StepSpec] = []
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Make, MakeDevice, MakePlan, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.hardware import catalog
 from brimful.hardware.calibration import Correction
 from brimful.hardware.device import Device
@@ -15,7 +17,6 @@ from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, Rates
 from brimful.planning.derive import BEST_MFU, REACHED, Facts, derive_with_memory, total_steps_of
 from brimful.planning.plan import Plan
-from brimful.recipe import Recipe
 
 
 @pytest.mark.parametrize(
@@ -31,12 +32,12 @@ from brimful.recipe import Recipe
     ],
 )
 def test_the_length_of_training_is_counted_in_optimizer_steps(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
     overrides: list[str],
     train_sequences: int | None,
     steps: int | None,
-    planned: Callable[..., Plan],
+    planned: MakePlan,
     rates: Callable[..., Rates],
 ) -> None:
     recipe = tiny("plan={}", *overrides)
@@ -46,22 +47,19 @@ def test_the_length_of_training_is_counted_in_optimizer_steps(
     assert plan.total_steps == steps
 
 
-Timed = Callable[..., Plan]
-
-
 @pytest.fixture
 def timed(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
-    by_hand: Callable[..., Any],
-    planned: Callable[..., Plan],
-) -> Timed:
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
+    by_hand: Make,
+    planned: MakePlan,
+) -> MakePlan:
     """`timed(rates, "key=value", correction=..., ...)` plans one pass over 8 sequences of 32 tokens
     in fp32 for the CPU by hand; `traces` are fields of those by hand.
     """
 
     def plan(
-        rates: Rates | None, *overrides: str, traces: dict[str, Any] | None = None, **facts: Any
+        rates: Rates | None, *overrides: str, traces: JsonDict | None = None, **facts: Any
     ) -> Plan:
         recipe = tiny(
             "plan={precision: fp32, compile: false, recompute: false, micro_batch: 8}", *overrides
@@ -78,7 +76,7 @@ def timed(
 
 
 def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(
-    timed: Timed, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+    timed: MakePlan, rates: Callable[..., Rates], snapshot: SnapshotAssertion
 ) -> None:
     """8 x 300 MFLOP at 100 GFLOP/s, 8 x 10 and 100 MB at 100 GB/s, 51 operators of 0.1 ms; believed
     to 0.8 to 1.25 of it.
@@ -100,7 +98,7 @@ def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(
 
 
 def test_a_program_that_may_be_slower_widens_the_time_that_it_decides(
-    timed: Timed, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+    timed: MakePlan, rates: Callable[..., Rates], snapshot: SnapshotAssertion
 ) -> None:
     """51 operators of 10 ms, or 40, beside 26 ms of the device."""
     slow = {"overlaps": True, "host_s": 0.01, "host_slowest": 4.0}
@@ -115,7 +113,7 @@ def test_a_program_that_may_be_slower_widens_the_time_that_it_decides(
 
 
 def test_tokens_per_second_and_mfu_follow_from_the_step_time(
-    timed: Timed, rates: Callable[..., Rates]
+    timed: MakePlan, rates: Callable[..., Rates]
 ) -> None:
     """256 tokens and 2.4 GFLOP a step, of 100 GFLOP/s."""
     predicted = timed(rates()).predicted
@@ -127,7 +125,7 @@ def test_tokens_per_second_and_mfu_follow_from_the_step_time(
 
 
 def test_rows_that_are_not_full_take_less_time_and_count_their_tokens(
-    timed: Timed, rates: Callable[..., Rates]
+    timed: MakePlan, rates: Callable[..., Rates]
 ) -> None:
     full, half = timed(rates()), timed(rates(), fill=0.5, tokens_per_step=120)
 
@@ -141,7 +139,7 @@ def test_rows_that_are_not_full_take_less_time_and_count_their_tokens(
 
 
 def test_computing_twice_costs_time_and_is_no_use_of_the_device(
-    timed: Timed, rates: Callable[..., Rates]
+    timed: MakePlan, rates: Callable[..., Rates]
 ) -> None:
     once, twice = timed(rates()).predicted, timed(rates(), "plan.recompute=true").predicted
 
@@ -150,7 +148,7 @@ def test_computing_twice_costs_time_and_is_no_use_of_the_device(
 
 
 def test_a_step_faster_than_single_products_shows_that_those_were_slowed_down(
-    timed: Timed, rates: Callable[..., Rates]
+    timed: MakePlan, rates: Callable[..., Rates]
 ) -> None:
     """Rates ten times those of the products that were timed alone: 2.4 + 1.8 ms for 2.4 GFLOP."""
     fast = rates(flop_per_s={"matrix": {"fp32": 1e12}}, host_s=0.0)
@@ -166,9 +164,9 @@ def test_a_step_faster_than_single_products_shows_that_those_were_slowed_down(
 
 
 def test_no_end_of_an_interval_beats_a_data_sheet_and_none_is_a_point(
-    tiny: Callable[..., Recipe],
-    by_hand: Callable[..., Any],
-    planned: Callable[..., Plan],
+    tiny: MakeRecipe,
+    by_hand: Make,
+    planned: MakePlan,
     rates: Callable[..., Rates],
 ) -> None:
     """Rates a hundred times a T4's own: 2.4 GFLOP at 8.1 TFLOP/s at best."""
@@ -188,7 +186,7 @@ def test_no_end_of_an_interval_beats_a_data_sheet_and_none_is_a_point(
 
 
 def test_earlier_runs_scale_the_time_and_replace_its_interval(
-    timed: Timed, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+    timed: MakePlan, rates: Callable[..., Rates], snapshot: SnapshotAssertion
 ) -> None:
     plan, corrected = timed(rates()), timed(rates(), correction=Correction(1.5, 1.4, 1.7, runs=2))
 
@@ -205,13 +203,13 @@ def test_earlier_runs_scale_the_time_and_replace_its_interval(
 
 
 def test_without_earlier_runs_nothing_is_corrected(
-    timed: Timed, rates: Callable[..., Rates]
+    timed: MakePlan, rates: Callable[..., Rates]
 ) -> None:
     assert timed(rates(), correction=Correction()) == timed(rates())
 
 
 def test_time_is_not_guessed_where_no_rate_is_known(
-    timed: Timed, rates: Callable[..., Rates]
+    timed: MakePlan, rates: Callable[..., Rates]
 ) -> None:
     for unknown in (None, rates(flop_per_s={"matrix": {"bf16": 1e12}})):
         plan = timed(unknown)
@@ -221,9 +219,9 @@ def test_time_is_not_guessed_where_no_rate_is_known(
 
 
 def test_without_a_dense_rate_there_is_a_time_but_no_share_of_it(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
-    planned: Callable[..., Plan],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
+    planned: MakePlan,
     rates: Callable[..., Rates],
 ) -> None:
     predicted = planned(tiny("plan={}"), cpu(dense_flop_per_s={}), rates=rates()).predicted
@@ -233,7 +231,7 @@ def test_without_a_dense_rate_there_is_a_time_but_no_share_of_it(
 
 
 def test_a_faster_device_is_predicted_to_be_faster(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]
+    tiny: MakeRecipe, devices: dict[str, Device], planned: MakePlan
 ) -> None:
     cards = [devices[name] for name in ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200")]
     times = [
@@ -256,9 +254,9 @@ def test_a_faster_device_is_predicted_to_be_faster(
 
 
 def test_no_time_is_predicted_where_the_recipe_cannot_run(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
-    by_hand: Callable[..., Any],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
+    by_hand: Make,
     rates: Callable[..., Rates],
 ) -> None:
     """It is not said how long a step takes that ends in out of memory."""

@@ -1,19 +1,16 @@
 """What is kept of a run, and what is not."""
 
 import json
-from collections.abc import Callable
+
+from fixture_types import MakePlan, MakeRecipe
 
 from brimful.hardware import catalog
 from brimful.planning.described import described
-from brimful.planning.plan import Plan
-from brimful.recipe import Recipe
 
 CARD = catalog.get("NVIDIA H200")
 
 
-def test_a_fresh_model_is_described_by_its_sizes(
-    tiny: Callable[..., Recipe], planned: Callable[..., Plan]
-) -> None:
+def test_a_fresh_model_is_described_by_its_sizes(tiny: MakeRecipe, planned: MakePlan) -> None:
     recipe = tiny()
 
     about = described(recipe, planned(recipe, CARD))
@@ -26,7 +23,7 @@ def test_a_fresh_model_is_described_by_its_sizes(
 
 
 def test_paths_and_names_of_recipes_and_own_models_are_left_out(
-    adapted: Callable[..., Recipe], planned: Callable[..., Plan]
+    adapted: MakeRecipe, planned: MakePlan
 ) -> None:
     recipe = adapted("name=my-secret", "model=/home/somebody/model", "data.path=/secret/data")
     known = adapted("method=sft")

@@ -1,10 +1,9 @@
 """What earlier runs change in a plan: its memory, its interval, and the line that says so."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from fixture_types import Make, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.units import GIB, MIB
@@ -16,7 +15,6 @@ from brimful.planning.earlier_runs import NAME, corrected, earlier_runs_choice, 
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.survey import Memory, Tracer
 from brimful.planning.target import Target
-from brimful.recipe import Recipe
 
 RUNS = Residuals(((40 * MIB, 400 * MIB),) * 3)
 """Three runs that took 40 MiB more than predicted, with 400 MiB of tensors."""
@@ -48,7 +46,7 @@ def test_without_runs_nothing_changes() -> None:
 @pytest.mark.parametrize("more_mib", [40, -15])
 @pytest.mark.parametrize("kind", ["cuda", "mps", "cpu"])
 def test_every_kind_of_device_is_corrected_and_terms_still_add_up(
-    by_hand: Callable[..., Any], kind: str, more_mib: int
+    by_hand: Make, kind: str, more_mib: int
 ) -> None:
     target = Target("x", kind, 10 * GIB, 100 * MIB, 60 * MIB, 0)
     runs = Residuals(((more_mib * MIB, 400 * MIB),) * 3)
@@ -66,7 +64,7 @@ def test_every_kind_of_device_is_corrected_and_terms_still_add_up(
     assert after.allocated == plain.allocated
 
 
-def test_a_cpu_counts_on_what_runs_took_more(by_hand: Callable[..., Any]) -> None:
+def test_a_cpu_counts_on_what_runs_took_more(by_hand: Make) -> None:
     target = Target("x", "cpu", 2 * GIB, 0, 0, 0)
     runs = Residuals(((100 * MIB, 400 * MIB),) * 3)
     plain = Memory(by_hand(), target).at(1)
@@ -77,7 +75,7 @@ def test_a_cpu_counts_on_what_runs_took_more(by_hand: Callable[..., Any]) -> Non
 
 
 def test_runs_are_told_apart_by_what_trains_lengths_and_precision(
-    adapted: Callable[..., Recipe],
+    adapted: MakeRecipe,
 ) -> None:
     assert memory_kind(adapted("method=sft"), "bf16") == "adapters, rows of many lengths, bf16"
     four_bits = adapted("method=sft", "quantize=nf4")
@@ -93,7 +91,7 @@ def test_the_line_says_what_was_changed_and_by_how_many_runs(snapshot: SnapshotA
 
 
 def test_a_plan_shows_the_correction_and_can_do_without(
-    adapted: Callable[..., Recipe], cheap_tracer: Tracer
+    adapted: MakeRecipe, cheap_tracer: Tracer
 ) -> None:
     device = catalog.get("NVIDIA H200")
     facts = Facts(residuals_of=lambda kind: RUNS, correction=Correction(2.0, 1.0, 3.0, 4, 2.0))

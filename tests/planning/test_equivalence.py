@@ -1,20 +1,18 @@
 """What a plan says that it keeps and changes."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from fixture_types import MakeRecipe
 from small_plans import PLAINEST
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.planning.equivalence import statement
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 
 
-def test_the_plainest_plan_keeps_everything(
-    tiny: Callable[..., Recipe], snapshot: SnapshotAssertion
-) -> None:
+def test_the_plainest_plan_keeps_everything(tiny: MakeRecipe, snapshot: SnapshotAssertion) -> None:
     said = statement(PLAINEST, tiny())
     assert said.changes == ()
     assert said.keeps[0] == snapshot
@@ -36,14 +34,14 @@ def test_the_plainest_plan_keeps_everything(
     ],
 )
 def test_every_choice_that_changes_rounding_is_said(
-    tiny: Callable[..., Recipe], choice: dict[str, Any], told: str
+    tiny: MakeRecipe, choice: JsonDict, told: str
 ) -> None:
     (change,) = statement(replace(PLAINEST, **choice), tiny()).changes
     assert told in change
 
 
 def test_recomputed_dropout_is_said_to_draw_the_same_numbers(
-    tiny: Callable[..., Recipe], snapshot: SnapshotAssertion
+    tiny: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     recipe = tiny("model.architecture=gpt2", "model.dropout=0.1")
     assert statement(replace(PLAINEST, recompute=True), recipe).changes[0] == snapshot
@@ -57,7 +55,7 @@ def test_a_frozen_base_is_said_to_be_held_in_16_bits(snapshot: SnapshotAssertion
 
 
 def test_states_of_8_bits_are_the_recipes_own_update(
-    tiny: Callable[..., Recipe], snapshot: SnapshotAssertion
+    tiny: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     said = statement(replace(PLAINEST, optimizer="8bit"), tiny("optimizer.kind=adamw_8bit"))
     assert said.keeps[2] == snapshot

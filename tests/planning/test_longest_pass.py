@@ -1,13 +1,12 @@
 """What the passes of a run hold, found by laying out its steps."""
 
-from collections.abc import Callable
+from fixture_types import MakeRecipe
 
 from brimful.planning.longest_pass import STEPS_LAID_OUT, LongestPass, longest_pass_of
-from brimful.recipe import Recipe
 
 
 def test_the_longest_pass_and_the_longest_that_finds_gradients_count(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     recipe = tiny("sequence_length=32", "batch.sequences=4")
     steps = {0: [40], 4: [10, 12, 11], 8: [99]}
@@ -22,7 +21,7 @@ def test_the_longest_pass_and_the_longest_that_finds_gradients_count(
 
 
 def test_later_passes_of_the_first_step_find_no_optimizer_states(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     recipe = tiny("sequence_length=32", "batch.sequences=4")
     steps = {0: [20, 16], 4: [30], 8: [20, 4]}
@@ -35,7 +34,7 @@ def test_later_passes_of_the_first_step_find_no_optimizer_states(
     assert [each.later_rows for each in found] == [16 / 32, 0, 4 / 32]
 
 
-def test_where_every_step_has_one_pass_none_finds_gradients(tiny: Callable[..., Recipe]) -> None:
+def test_where_every_step_has_one_pass_none_finds_gradients(tiny: MakeRecipe) -> None:
     recipe = tiny("sequence_length=32", "batch.sequences=4")
 
     found = longest_pass_of(lambda first, count, budget: [first + 1], recipe, steps=3, room=2)
@@ -43,7 +42,7 @@ def test_where_every_step_has_one_pass_none_finds_gradients(tiny: Callable[..., 
     assert (found.rows, found.later_rows) == (9 / 32, 0)
 
 
-def test_the_longest_passes_are_kept_beside_the_first(tiny: Callable[..., Recipe]) -> None:
+def test_the_longest_passes_are_kept_beside_the_first(tiny: MakeRecipe) -> None:
     recipe = tiny("sequence_length=2", "batch.sequences=4")
 
     found = longest_pass_of(
@@ -53,7 +52,7 @@ def test_the_longest_passes_are_kept_beside_the_first(tiny: Callable[..., Recipe
     assert found.some == (1, 0.5, 3, 2.5, 5, 4.5, 7, 198.5, 199)
 
 
-def test_of_a_long_run_the_first_steps_are_laid_out(tiny: Callable[..., Recipe]) -> None:
+def test_of_a_long_run_the_first_steps_are_laid_out(tiny: MakeRecipe) -> None:
     recipe, asked = tiny("batch.sequences=4"), list[int]()
 
     def lay_out(first: int, count: int, budget: int) -> list[int]:

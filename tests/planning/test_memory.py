@@ -4,11 +4,11 @@ hand.
 
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 
 from brimful.base.units import GIB, MIB
 from brimful.planning.host_heap import HOST_SLACK, MANY_PASSES
@@ -62,7 +62,7 @@ def _footprint(trace: Trace, target: Target, micro_batch: int = 1) -> Footprint:
 
 
 def test_terms_are_what_is_alive_at_the_peak_and_add_up_to_the_drivers_figure(
-    by_hand: Callable[..., Any],
+    by_hand: Make,
 ) -> None:
     """400 MiB, two sequences of 50, 30 of logits: 530; the context has 100."""
     found = _footprint(by_hand(logits_bytes=30 * MIB).at(2), GPU, 2)
@@ -124,7 +124,7 @@ def test_no_more_is_reserved_than_the_device_has_while_the_tensors_fit() -> None
 
 
 def test_intervals_lie_around_the_values_and_allocated_below_reserved(
-    by_hand: Callable[..., Any],
+    by_hand: Make,
 ) -> None:
     doubtful = dataclasses.replace(GPU, context_uncertainty_bytes=30 * MIB)
     found = _footprint(by_hand().at(2), doubtful)
@@ -143,7 +143,7 @@ def test_intervals_lie_around_the_values_and_allocated_below_reserved(
 
 
 def test_a_context_takes_no_less_than_nothing_however_little_is_known_of_it(
-    by_hand: Callable[..., Any],
+    by_hand: Make,
 ) -> None:
     """As of a Tesla T4, whose context is 83 MiB, give or take 250: a tiny model had less than no
     memory at the lower end.
@@ -161,7 +161,7 @@ def test_a_context_takes_no_less_than_nothing_however_little_is_known_of_it(
     ("target", "shares"), [(HOST, HOST_SLACK), (APPLE, (METAL_SLACK, 2 * METAL_SLACK))]
 )
 def test_off_cuda_live_bytes_and_a_share_of_them_count(
-    by_hand: Callable[..., Any], target: Target, shares: tuple[float, float]
+    by_hand: Make, target: Target, shares: tuple[float, float]
 ) -> None:
     found = _footprint(by_hand().at(2), target)
 
@@ -181,7 +181,7 @@ def test_only_what_a_pass_holds_leaves_holes_on_a_cpu() -> None:
     assert found.reserved.high == pytest.approx(1300 * MIB)
 
 
-def test_terms_without_a_byte_are_left_out(by_hand: Callable[..., Any]) -> None:
+def test_terms_without_a_byte_are_left_out(by_hand: Make) -> None:
     assert "loss and logits" not in _footprint(by_hand().at(1), GPU).terms
 
 
@@ -207,7 +207,7 @@ def test_a_gpu_surely_lacks_what_does_not_fit_with_the_tensors_at_their_lowest(
     assert _footprint(_trace(1, sizes_mib=[possible_mib + off_mib]), GPU).verdict == verdict
 
 
-def test_doubt_about_the_context_makes_the_verdict_doubtful(by_hand: Callable[..., Any]) -> None:
+def test_doubt_about_the_context_makes_the_verdict_doubtful(by_hand: Make) -> None:
     """1900 of 2000 MiB fit; with the context 200 MiB off either way that is not sure, and neither
     is that 2100 do not.
     """
@@ -257,7 +257,7 @@ def test_what_is_only_held_is_given_back_before_a_step_fails() -> None:
 # --- workspaces
 
 
-def test_workspaces_are_born_with_the_first_product_and_stay(by_hand: Callable[..., Any]) -> None:
+def test_workspaces_are_born_with_the_first_product_and_stay(by_hand: Make) -> None:
     trace = by_hand().at(1)
 
     made = with_workspaces(trace, 10 * MIB)
@@ -277,7 +277,7 @@ def test_workspaces_are_born_with_the_first_product_and_stay(by_hand: Callable[.
     assert len(made.layers_S) == len(made.sizes_S)
 
 
-def test_phases_begin_where_they_did_beside_workspaces(by_hand: Callable[..., Any]) -> None:
+def test_phases_begin_where_they_did_beside_workspaces(by_hand: Make) -> None:
     trace = by_hand().at(1)
     made = with_workspaces(trace, 10 * MIB)
 
@@ -286,7 +286,7 @@ def test_phases_begin_where_they_did_beside_workspaces(by_hand: Callable[..., An
 
 
 def test_a_trace_without_phases_has_them_at_the_end_and_none_are_none(
-    by_hand: Callable[..., Any],
+    by_hand: Make,
 ) -> None:
     trace = _trace(1, -1, sizes_mib=[1])
 
@@ -295,7 +295,7 @@ def test_a_trace_without_phases_has_them_at_the_end_and_none_are_none(
     assert with_workspaces(trace, 0) is trace
 
 
-def test_two_default_workspaces_cost_a_segment_of_20_mib(by_hand: Callable[..., Any]) -> None:
+def test_two_default_workspaces_cost_a_segment_of_20_mib(by_hand: Make) -> None:
     """8.125 MiB each, in one segment: 3.75 MiB of it stay free."""
     found = _footprint(by_hand().at(2), dataclasses.replace(GPU, workspace_bytes=8_519_680))
 
@@ -307,7 +307,7 @@ def test_two_default_workspaces_cost_a_segment_of_20_mib(by_hand: Callable[..., 
 # --- why
 
 
-def test_the_phase_that_needs_most_is_named_without_its_count(by_hand: Callable[..., Any]) -> None:
+def test_the_phase_that_needs_most_is_named_without_its_count(by_hand: Make) -> None:
     trace = by_hand().at(2)
 
     assert _footprint(trace, GPU).peak_phase == _footprint(trace, HOST).peak_phase == "forward"
@@ -323,7 +323,7 @@ def test_the_phase_that_needs_most_is_named_without_its_count(by_hand: Callable[
 
 
 def test_the_largest_tensors_at_the_peak_are_named_with_kind_and_place(
-    by_hand: Callable[..., Any],
+    by_hand: Make,
 ) -> None:
     found = _footprint(by_hand(logits_bytes=30 * MIB).at(5), GPU)
 
@@ -344,7 +344,7 @@ def test_dead_tensors_are_not_among_the_largest_and_ten_are_enough() -> None:
     assert [tensor.num_bytes // MIB for tensor in found] == list(range(12, 2, -1))
 
 
-def test_a_footprint_is_plain_values_for_json(by_hand: Callable[..., Any]) -> None:
+def test_a_footprint_is_plain_values_for_json(by_hand: Make) -> None:
     values = json.loads(
         json.dumps(_footprint(by_hand(parameters=77).at(2), GPU, 2).to_json(), allow_nan=False)
     )
@@ -367,7 +367,7 @@ def test_a_footprint_is_plain_values_for_json(by_hand: Callable[..., Any]) -> No
 
 
 def test_replays_are_made_once_for_devices_with_the_same_workspaces(
-    by_hand: Callable[..., Any],
+    by_hand: Make,
 ) -> None:
     replays = Replays(by_hand())
 
@@ -375,7 +375,7 @@ def test_replays_are_made_once_for_devices_with_the_same_workspaces(
     assert len({id(replays.at(size, workspace)) for size in (2, 3) for workspace in (0, 10)}) == 4
 
 
-def test_what_a_replay_cannot_fall_below_is_known_without_one(by_hand: Callable[..., Any]) -> None:
+def test_what_a_replay_cannot_fall_below_is_known_without_one(by_hand: Make) -> None:
     made = Replayed(lambda: by_hand().at(3), GPU.workspace_bytes)
 
     assert made.allocated_bytes <= made.usage.peak_allocated_bytes
@@ -384,7 +384,7 @@ def test_what_a_replay_cannot_fall_below_is_known_without_one(by_hand: Callable[
         assert cuda_high_at_least(made, GPU) <= high
 
 
-def test_what_surely_fits_reserves_no_more_than_the_device_has(by_hand: Callable[..., Any]) -> None:
+def test_what_surely_fits_reserves_no_more_than_the_device_has(by_hand: Make) -> None:
     """The allocator frees what it only caches; what may not fit may take more."""
     made = Replayed(lambda: by_hand().at(20), GPU.workspace_bytes)
     usage = made.usage
@@ -410,7 +410,7 @@ def test_a_limit_that_is_never_met_gives_what_no_limit_gives() -> None:
     assert near.usage == free.usage
 
 
-def test_traces_that_were_let_go_are_made_again(by_hand: Callable[..., Any]) -> None:
+def test_traces_that_were_let_go_are_made_again(by_hand: Make) -> None:
     replays = Replays(by_hand())
     before = replays.at(2, 0).trace
 

@@ -1,28 +1,24 @@
 """Activation offloading in a plan: memory by trace, time by bytes, and what excludes it."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakePlan, MakeRecipe, Refuses
 
 from brimful.base.errors import PlanError, RecipeError
+from brimful.base.types import JsonDict
 from brimful.hardware import catalog
 from brimful.hardware.fitted import rates_of
 from brimful.planning.derive import Facts, derive
 from brimful.planning.offload import LINK_BYTES_PER_S, TERM, offloaded_bytes
-from brimful.planning.plan import Plan
 from brimful.planning.spread import refuse_unshardable
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer, prepare
-from brimful.recipe import Recipe
 
 CARD = catalog.get("NVIDIA A100-SXM4-80GB")
 OFFLOAD = "plan.offload=activations"
 
 
 def test_the_plan_recomputes_does_not_compile_and_says_so(
-    adapted: Callable[..., Recipe], planned: Callable[..., Plan]
+    adapted: MakeRecipe, planned: MakePlan
 ) -> None:
     plan = planned(adapted(OFFLOAD), CARD)
 
@@ -34,16 +30,14 @@ def test_the_plan_recomputes_does_not_compile_and_says_so(
     assert not planned(adapted(), CARD).offload
 
 
-def test_only_a_step_that_recomputes_is_traced_with_it(adapted: Callable[..., Recipe]) -> None:
+def test_only_a_step_that_recomputes_is_traced_with_it(adapted: MakeRecipe) -> None:
     prepared = prepare(adapted(OFFLOAD), CARD)
 
     assert prepared.spec(recompute=True).offload
     assert not prepared.spec(recompute=False).offload
 
 
-def test_copies_are_a_term_of_the_time(
-    adapted: Callable[..., Recipe], cheap_tracer: Tracer
-) -> None:
+def test_copies_are_a_term_of_the_time(adapted: MakeRecipe, cheap_tracer: Tracer) -> None:
     recipe, facts = adapted(OFFLOAD, "plan.micro_batch=4"), Facts(rates=rates_of(CARD))
     spec = prepare(recipe, CARD).spec(recompute=True)
 
@@ -55,19 +49,17 @@ def test_copies_are_a_term_of_the_time(
 
 
 @pytest.mark.parametrize("other", ["plan.recompute=false", "plan.compile=true"])
-def test_what_it_excludes_is_refused(adapted: Callable[..., Recipe], other: str) -> None:
+def test_what_it_excludes_is_refused(adapted: MakeRecipe, other: str) -> None:
     with pytest.raises(RecipeError, match=f"leave {other} out"):
         adapted(OFFLOAD, other)
 
 
-def test_a_model_in_parts_is_refused_with_it(
-    adapted: Callable[..., Recipe], refuses: Refuses
-) -> None:
+def test_a_model_in_parts_is_refused_with_it(adapted: MakeRecipe, refuses: Refuses) -> None:
     with refuses(PlanError):
         refuse_unshardable(adapted(OFFLOAD), "sharded")
 
 
-def test_older_steps_keep_their_names(llama_values: dict[str, Any]) -> None:
+def test_older_steps_keep_their_names(llama_values: JsonDict) -> None:
     spec = StepSpec("{}", 8)
 
     assert "offload" not in spec.key()

@@ -6,6 +6,7 @@ import pytest
 from fixture_types import Refuses
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig
 
+from brimful.base.types import JsonDict
 from brimful.planning.parametric import EXAMPLES, Irregular, equal, stretch
 from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
@@ -106,7 +107,7 @@ def test_too_few_and_too_many_blocks_are_no_example(
     ids=["llama", "llama, QLoRA, recomputed, CUDA", "gpt2, foreach"],
 )
 def test_a_stretched_trace_equals_the_direct_one(
-    config: PretrainedConfig, changes: dict[str, Any]
+    config: PretrainedConfig, changes: JsonDict
 ) -> None:
     short, longer, direct = (_recorded(config, blocks, **changes) for blocks in (4, 5, 7))
     outside, longer_outside = (trace.sizes_S[trace.layers_S == GLOBAL] for trace in (short, longer))

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeDevice, MakePlan, MakeRecipe, Refuses
 
 from brimful.base.errors import BrimfulError, PlanError, RunFolderError
+from brimful.base.types import JsonDict
 from brimful.hardware.device import Device
 from brimful.planning.pinned import load_plan, save_plan, with_choices_of
 from brimful.planning.plan import Plan
@@ -19,9 +19,9 @@ Saved = tuple[Path, Plan, Recipe]
 
 @pytest.fixture
 def saved(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
-    planned: Callable[..., Plan],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
+    planned: MakePlan,
     tmp_path: Path,
 ) -> Saved:
     """A file, its plan with micro-batch 3, and the recipe without any."""
@@ -39,14 +39,14 @@ def _refused(
         assert part in str(raised.value)
 
 
-def test_a_saved_plan_is_used_as_it_is(saved: Saved, cpu: Callable[..., Device]) -> None:
+def test_a_saved_plan_is_used_as_it_is(saved: Saved, cpu: MakeDevice) -> None:
     path, plan, recipe = saved
 
     assert load_plan(path, recipe, cpu()) == plan
 
 
 def test_what_does_not_belong_to_the_step_may_differ(
-    saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]
+    saved: Saved, tiny: MakeRecipe, cpu: MakeDevice
 ) -> None:
     path, plan, _ = saved
 
@@ -62,7 +62,7 @@ def test_what_does_not_belong_to_the_step_may_differ(
 
 
 def test_another_recipe_is_refused_with_what_differs(
-    saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]
+    saved: Saved, tiny: MakeRecipe, cpu: MakeDevice
 ) -> None:
     path, _, _ = saved
 
@@ -78,7 +78,7 @@ def test_another_recipe_is_refused_with_what_differs(
 
 
 def test_keys_that_an_earlier_version_did_not_know_mean_their_defaults(
-    saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]
+    saved: Saved, tiny: MakeRecipe, cpu: MakeDevice
 ) -> None:
     path, plan, _ = saved
     content = json.loads(path.read_text())
@@ -93,9 +93,7 @@ def test_keys_that_an_earlier_version_did_not_know_mean_their_defaults(
     _refused(path, tiny(), cpu(), "sequence_length: None -> 32", "unknown: 1 -> None")
 
 
-def test_another_device_is_refused_with_both_names(
-    saved: Saved, cpu: Callable[..., Device]
-) -> None:
+def test_another_device_is_refused_with_both_names(saved: Saved, cpu: MakeDevice) -> None:
     path, _, recipe = saved
 
     _refused(path, recipe, cpu(name="another CPU"), "was made for a CPU, but this is another CPU")
@@ -121,7 +119,7 @@ def test_another_device_is_refused_with_both_names(
     ],
 )
 def test_what_is_no_plan_of_this_version_is_refused(
-    saved: Saved, cpu: Callable[..., Device], damage: Callable[[dict[str, Any]], object], said: str
+    saved: Saved, cpu: MakeDevice, damage: Callable[[JsonDict], object], said: str
 ) -> None:
     path, _, recipe = saved
     values = json.loads(path.read_text())
@@ -132,18 +130,14 @@ def test_what_is_no_plan_of_this_version_is_refused(
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "\x00"])
-def test_a_file_that_holds_no_plan_is_refused(
-    saved: Saved, cpu: Callable[..., Device], content: str
-) -> None:
+def test_a_file_that_holds_no_plan_is_refused(saved: Saved, cpu: MakeDevice, content: str) -> None:
     path, _, recipe = saved
     path.write_text(content)
 
     _refused(path, recipe, cpu(), str(path))
 
 
-def test_a_missing_file_is_told_with_how_to_make_one(
-    saved: Saved, cpu: Callable[..., Device]
-) -> None:
+def test_a_missing_file_is_told_with_how_to_make_one(saved: Saved, cpu: MakeDevice) -> None:
     path, _, recipe = saved
 
     _refused(
@@ -156,7 +150,7 @@ def test_a_missing_file_is_told_with_how_to_make_one(
 
 
 def test_a_recipe_that_fixes_something_else_is_refused_with_both_values(
-    saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]
+    saved: Saved, tiny: MakeRecipe, cpu: MakeDevice
 ) -> None:
     path, _, _ = saved
 
@@ -180,7 +174,7 @@ def test_a_place_that_cannot_be_written_is_told(
 
 
 def test_the_plans_choices_become_the_recipes(
-    saved: Saved, cpu: Callable[..., Device], planned: Callable[..., Plan]
+    saved: Saved, cpu: MakeDevice, planned: MakePlan
 ) -> None:
     _, plan, recipe = saved
 

@@ -3,24 +3,24 @@
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from fixture_types import MakeDevice, MakePlan, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import Rates
 from brimful.planning.plan import Choice, Plan, Prediction, plan_from_json
-from brimful.recipe import Recipe
 
 
 @pytest.fixture
 def plan(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
-    planned: Callable[..., Plan],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
+    planned: MakePlan,
     rates: Callable[..., Rates],
 ) -> Plan:
     recipe = tiny("plan={micro_batch: 3}")
@@ -32,7 +32,7 @@ def test_a_plan_survives_its_file(plan: Plan) -> None:
 
 
 def test_every_device_gives_a_plan_that_survives_its_file(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]
+    tiny: MakeRecipe, devices: dict[str, Device], planned: MakePlan
 ) -> None:
     for device in devices.values():
         plan = planned(tiny("plan={}"), device, rates=guessed_rates(device))
@@ -139,9 +139,7 @@ def test_a_plan_without_predictions_still_explains_itself(plan: Plan) -> None:
         lambda values: values["predicted_interval"].update(step_time_s=[1]),
     ],
 )
-def test_what_is_not_a_plan_is_refused(
-    plan: Plan, damage: Callable[[dict[str, Any]], object]
-) -> None:
+def test_what_is_not_a_plan_is_refused(plan: Plan, damage: Callable[[JsonDict], object]) -> None:
     values = json.loads(json.dumps(plan.to_json()))
     damage(values)
 

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Make, MakeRecipe
 
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
@@ -14,7 +14,6 @@ from brimful.planning.remedies import Remedy, cheapest_remedy, least_bytes, reme
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Memory, Prepared, prepare
 from brimful.planning.trace import Unrecorded
-from brimful.recipe import Recipe
 
 
 def _by_name(found: tuple[Remedy, ...]) -> dict[str, Remedy]:
@@ -49,7 +48,7 @@ def _one_bytes(prepared: Prepared, tracer: Any, *, recomputes: bool) -> float:
     ],
 )
 def test_what_takes_less_is_offered_where_it_is_not_done_already(
-    adapted: Callable[..., Recipe],
+    adapted: MakeRecipe,
     cheap_tracer: Any,
     overrides: tuple[str, ...],
     recomputes: bool,
@@ -69,7 +68,7 @@ def test_what_takes_less_is_offered_where_it_is_not_done_already(
 
 @pytest.mark.parametrize("overrides", [(), ("adapter=null",)])
 def test_apple_gpus_are_not_offered_a_base_in_four_bits_which_they_refuse(
-    adapted: Callable[..., Recipe], cheap_tracer: Any, overrides: tuple[str, ...]
+    adapted: MakeRecipe, cheap_tracer: Any, overrides: tuple[str, ...]
 ) -> None:
     small = dataclasses.replace(catalog.get("Apple M4"), memory_bytes=64 * MIB)
     prepared = prepare(adapted(*overrides), small)
@@ -81,7 +80,7 @@ def test_apple_gpus_are_not_offered_a_base_in_four_bits_which_they_refuse(
     assert not any("nf4" in each.set for each in (*found, cheapest) if each is not None)
 
 
-def test_the_most_helpful_stands_first(adapted: Callable[..., Recipe], cheap_tracer: Any) -> None:
+def test_the_most_helpful_stands_first(adapted: MakeRecipe, cheap_tracer: Any) -> None:
     prepared = prepare(
         adapted("adapter=null"),
         dataclasses.replace(catalog.get("Tesla T4"), memory_bytes=24 * GIB),
@@ -96,7 +95,7 @@ def test_the_most_helpful_stands_first(adapted: Callable[..., Recipe], cheap_tra
 
 @pytest.mark.parametrize("adapter", ["adapter={rank: 16}", "adapter=null"])
 def test_an_override_makes_the_recipe_that_was_measured(
-    adapted: Callable[..., Recipe], cheap_tracer: Any, adapter: str
+    adapted: MakeRecipe, cheap_tracer: Any, adapter: str
 ) -> None:
     device = catalog.get("Tesla T4")
 
@@ -110,7 +109,7 @@ def test_an_override_makes_the_recipe_that_was_measured(
 
 
 def test_blocks_that_keep_more_than_their_inputs_can_keep_less(
-    adapted: Callable[..., Recipe], cheap_tracer: Any
+    adapted: MakeRecipe, cheap_tracer: Any
 ) -> None:
     def trace(spec: StepSpec) -> Any:
         traces = cheap_tracer(spec)
@@ -130,7 +129,7 @@ def test_blocks_that_keep_more_than_their_inputs_can_keep_less(
 
 
 def test_a_fresh_model_is_neither_quantised_nor_adapted(
-    tiny: Callable[..., Recipe], cheap_tracer: Any, devices: dict[str, Device]
+    tiny: MakeRecipe, cheap_tracer: Any, devices: dict[str, Device]
 ) -> None:
     found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), cheap_tracer, recomputes=False)
 
@@ -145,7 +144,7 @@ def test_a_fresh_model_is_neither_quantised_nor_adapted(
 
 
 def test_what_takes_no_less_is_not_offered(
-    tiny: Callable[..., Recipe], by_hand: Callable[..., Any], devices: dict[str, Device]
+    tiny: MakeRecipe, by_hand: Make, devices: dict[str, Device]
 ) -> None:
     """These traces need the same whatever is changed but the optimizer."""
 
@@ -158,7 +157,7 @@ def test_what_takes_no_less_is_not_offered(
 
 
 def test_what_has_no_recording_and_can_have_none_is_left_out(
-    adapted: Callable[..., Recipe], cheap_tracer: Any
+    adapted: MakeRecipe, cheap_tracer: Any
 ) -> None:
     def tracer(spec: Any) -> Any:
         if spec.optimizer == "8bit":
@@ -172,9 +171,7 @@ def test_what_has_no_recording_and_can_have_none_is_left_out(
     assert set(found) == {"recomputation", "adapters", "half the sequence length"}
 
 
-def test_a_remedy_is_plain_values_for_json(
-    adapted: Callable[..., Recipe], cheap_tracer: Any
-) -> None:
+def test_a_remedy_is_plain_values_for_json(adapted: MakeRecipe, cheap_tracer: Any) -> None:
     found = _by_name(
         remedies(prepare(adapted(), catalog.get("Tesla T4")), cheap_tracer, recomputes=False)
     )
@@ -185,14 +182,14 @@ def test_a_remedy_is_plain_values_for_json(
     assert values["footprint"]["micro_batch"] == 1
 
 
-def _sized(*overrides: str, gib: float, adapted: Callable[..., Recipe]) -> Prepared:
+def _sized(*overrides: str, gib: float, adapted: MakeRecipe) -> Prepared:
     device = dataclasses.replace(catalog.get("Tesla T4"), memory_bytes=int(gib * GIB))
     return prepare(adapted(*overrides), device)
 
 
 @pytest.mark.parametrize("overrides", [(), ("adapter=null",)], ids=["adapters", "full"])
 def test_where_no_single_change_helps_the_first_that_do_together_are_offered(
-    adapted: Callable[..., Recipe], cheap_tracer: Any, overrides: tuple[str, ...]
+    adapted: MakeRecipe, cheap_tracer: Any, overrides: tuple[str, ...]
 ) -> None:
     """From a device that needs no change downwards, there is one that needs several."""
     for tenths in range(600, 1, -1):
@@ -211,7 +208,7 @@ def test_where_no_single_change_helps_the_first_that_do_together_are_offered(
 
 @pytest.mark.parametrize("overrides", [(), ("adapter=null",)], ids=["adapters", "full"])
 def test_the_cheapest_remedy_is_the_one_of_all_that_costs_least(
-    adapted: Callable[..., Recipe], cheap_tracer: Any, overrides: tuple[str, ...]
+    adapted: MakeRecipe, cheap_tracer: Any, overrides: tuple[str, ...]
 ) -> None:
     helped = []
     for gib in (40, 20, 12, 8, 4, 2, 1):
@@ -230,7 +227,7 @@ def test_the_cheapest_remedy_is_the_one_of_all_that_costs_least(
 
 
 def test_changes_whose_weights_alone_do_not_fit_are_not_tried(
-    adapted: Callable[..., Recipe], cheap_tracer: Any
+    adapted: MakeRecipe, cheap_tracer: Any
 ) -> None:
     prepared, asked = _sized(gib=0.5, adapted=adapted), []
 
@@ -248,7 +245,7 @@ def test_changes_whose_weights_alone_do_not_fit_are_not_tried(
 
 
 def test_weights_in_bf16_are_offered_where_all_train_and_the_device_multiplies_bf16(
-    adapted: Callable[..., Recipe], cheap_tracer: Any
+    adapted: MakeRecipe, cheap_tracer: Any
 ) -> None:
     card, full = catalog.get("NVIDIA A100-SXM4-80GB"), ("adapter=null",)
 
@@ -267,7 +264,7 @@ def test_weights_in_bf16_are_offered_where_all_train_and_the_device_multiplies_b
     [((), "rounded"), (("optimizer.kind=adamw_8bit",), "rounded_8bit")],
 )
 def test_weights_in_bf16_are_measured_as_the_override_would_train_them(
-    adapted: Callable[..., Recipe], cheap_tracer: Any, changes: tuple[str, ...], variant: str
+    adapted: MakeRecipe, cheap_tracer: Any, changes: tuple[str, ...], variant: str
 ) -> None:
     card, asked = catalog.get("NVIDIA A100-SXM4-80GB"), list[Any]()
     prepared = prepare(adapted("adapter=null", *changes), card)
@@ -285,7 +282,7 @@ def test_weights_in_bf16_are_measured_as_the_override_would_train_them(
 
 
 def test_both_changes_of_the_update_come_before_another_kind_of_tuning(
-    adapted: Callable[..., Recipe], cheap_tracer: Any
+    adapted: MakeRecipe, cheap_tracer: Any
 ) -> None:
     card = dataclasses.replace(catalog.get("NVIDIA A100-SXM4-80GB"), memory_bytes=13 * GIB)
 

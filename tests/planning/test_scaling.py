@@ -2,17 +2,16 @@
 learning rate, is said.
 """
 
-from collections.abc import Callable
-
 import pytest
+from fixture_types import MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.scaling import notes
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 
 
 def test_four_times_the_batch_doubles_the_learning_rate_and_quarters_the_steps(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     snapshot: SnapshotAssertion,
 ) -> None:
     told = "\n".join(
@@ -25,7 +24,7 @@ def test_four_times_the_batch_doubles_the_learning_rate_and_quarters_the_steps(
 
 
 def test_a_smaller_batch_is_the_same_rule_backwards(
-    tiny: Callable[..., Recipe], snapshot: SnapshotAssertion
+    tiny: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     told = "\n".join(notes(tiny(), tiny("batch.sequences=2")))
     assert told == snapshot
@@ -41,16 +40,16 @@ def test_a_smaller_batch_is_the_same_rule_backwards(
     ],
 )
 def test_a_step_of_as_many_tokens_as_before_needs_no_note(
-    tiny: Callable[..., Recipe], changes: tuple[str, ...]
+    tiny: MakeRecipe, changes: tuple[str, ...]
 ) -> None:
     assert notes(tiny(), tiny(*changes)) == []
 
 
-def test_another_model_has_a_learning_rate_of_its_own(tiny: Callable[..., Recipe]) -> None:
+def test_another_model_has_a_learning_rate_of_its_own(tiny: MakeRecipe) -> None:
     assert notes(tiny(), tiny("batch.sequences=32", "model.width=64")) == []
 
 
-def test_what_the_user_set_is_not_suggested(tiny: Callable[..., Recipe]) -> None:
+def test_what_the_user_set_is_not_suggested(tiny: MakeRecipe) -> None:
     changed = tiny(
         "batch.sequences=32",
         "optimizer.learning_rate=1e-3",
@@ -64,20 +63,20 @@ def test_what_the_user_set_is_not_suggested(tiny: Callable[..., Recipe]) -> None
     assert "optimizer.beta1=0.6" in told
 
 
-def test_a_warm_up_that_is_a_share_of_the_steps_stays_one(tiny: Callable[..., Recipe]) -> None:
+def test_a_warm_up_that_is_a_share_of_the_steps_stays_one(tiny: MakeRecipe) -> None:
     assert "optimizer.warmup" not in "\n".join(
         notes(tiny("optimizer.warmup=0.1"), tiny("optimizer.warmup=0.1", "batch.sequences=32"))
     )
 
 
-def test_a_minimum_that_was_written_is_scaled_with_the_peak(tiny: Callable[..., Recipe]) -> None:
+def test_a_minimum_that_was_written_is_scaled_with_the_peak(tiny: MakeRecipe) -> None:
     minimum = "optimizer.min_learning_rate=1e-4"
     assert "optimizer.min_learning_rate=0.0002" in "\n".join(
         notes(tiny(minimum), tiny(minimum, "batch.sequences=32"))
     )
 
 
-def test_a_step_too_far_for_the_rule_is_said_to_be_one(tiny: Callable[..., Recipe]) -> None:
+def test_a_step_too_far_for_the_rule_is_said_to_be_one(tiny: MakeRecipe) -> None:
     told = "\n".join(notes(tiny(), tiny("batch.sequences=128")))
     assert "optimizer.beta1=" not in told
     assert "too far" in told
@@ -91,7 +90,7 @@ def test_a_step_too_far_for_the_rule_is_said_to_be_one(tiny: Callable[..., Recip
     ],
 )
 def test_a_rule_says_what_it_made_of_the_learning_rate(
-    tiny: Callable[..., Recipe], rule: str, told: str, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, rule: str, told: str, snapshot: SnapshotAssertion
 ) -> None:
     first, *rest = notes(
         tiny(), tiny("batch.sequences=32", f"optimizer.scale_learning_rate={rule}")
@@ -101,7 +100,7 @@ def test_a_rule_says_what_it_made_of_the_learning_rate(
 
 
 def test_a_rule_leaves_the_learning_rate_that_the_user_set_and_says_so(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     snapshot: SnapshotAssertion,
 ) -> None:
     changed = tiny(

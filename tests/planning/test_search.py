@@ -15,8 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from fixture_types import Make, MakeDevice, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.base.units import MIB
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.rates import Rates
@@ -34,7 +36,6 @@ from brimful.planning.search import (
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
 from brimful.planning.timing import step_time
 from brimful.planning.work import PARTS, IrregularWork, Work
-from brimful.recipe import Recipe
 
 Preparing = Callable[..., Prepared]
 ROOM_FOR_2 = 840
@@ -43,7 +44,7 @@ AMPLE = 16_000
 
 
 @pytest.fixture
-def prepared(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> Preparing:
+def prepared(tiny: MakeRecipe, cpu: MakeDevice) -> Preparing:
     """`prepared("key=value", ..., free_mib=...)` is 64 sequences of 32 tokens in fp32 on a CPU."""
 
     def prepare_(*overrides: str, free_mib: int = AMPLE, **changes: Any) -> Prepared:
@@ -54,7 +55,7 @@ def prepared(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> Prepari
 
 
 @pytest.fixture
-def tracer(by_hand: Callable[..., Any]) -> Tracer:
+def tracer(by_hand: Make) -> Tracer:
     return lambda spec: by_hand(
         sequence_bytes=(10 if spec.recompute else 50) * MIB, recomputed=spec.recompute
     )
@@ -183,7 +184,7 @@ def test_a_rate_that_is_missing_is_as_none(
 
 def test_operators_that_cannot_be_told_cost_the_time_and_not_the_plan(
     prepared: Preparing,
-    by_hand: Callable[..., Any],
+    by_hand: Make,
     rates: Callable[..., Rates],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -258,7 +259,7 @@ def test_what_fits_without_recomputation_is_told_before_that_is_looked_at(
 
 
 def test_recomputation_is_not_looked_at_where_all_activations_fit(
-    prepared: Preparing, by_hand: Callable[..., Any]
+    prepared: Preparing, by_hand: Make
 ) -> None:
     asked = []
 
@@ -451,7 +452,7 @@ def _with_evaluation(work_at: Callable[..., Work]) -> Callable[..., Work]:
 
 
 def test_evaluation_is_not_compiled_and_takes_as_long(
-    found: Searching, by_hand: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    found: Searching, by_hand: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bound on what compiling gains stretches the compiled step alone."""
     monkeypatch.setattr(by_hand, "work_at", _with_evaluation(by_hand.work_at))  # type: ignore[attr-defined]
@@ -524,7 +525,7 @@ def test_what_a_pass_was_timed_to_cost_decides_how_many_there_are(
 
 def test_compiling_never_pays_where_fusing_saves_nothing(
     prepared: Preparing,
-    by_hand: Callable[..., Any],
+    by_hand: Make,
     rates: Callable[..., Rates],
     snapshot: SnapshotAssertion,
 ) -> None:
@@ -546,7 +547,7 @@ def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(
     prepared: Preparing,
     tracer: Tracer,
     rates: Callable[..., Rates],
-    changes: dict[str, Any],
+    changes: JsonDict,
     steps: int | None,
     because: str,
     *,

@@ -2,9 +2,9 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 
 import pytest
+from fixture_types import MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.spacing import (
@@ -20,7 +20,6 @@ from brimful.planning.spacing import (
 )
 from brimful.recipe import Recipe
 
-Tiny = Callable[..., Recipe]
 CHEAP = Durations(training_s=1000, start_s=1, evaluation_s=2, checkpoint_s=0.5)
 DEAR = dataclasses.replace(CHEAP, evaluation_s=50.0)
 
@@ -35,7 +34,9 @@ def cost_s(recipe: Recipe, every: int, steps: int, times: Durations) -> float:
 @pytest.mark.parametrize(
     ("steps", "interval", "count"), [(1000, 100, 10), (19, 1, 19), (25, 2, 13), (1, 1, 1)]
 )
-def test_cheap_evaluations_are_about_ten(tiny: Tiny, steps: int, interval: int, count: int) -> None:
+def test_cheap_evaluations_are_about_ten(
+    tiny: MakeRecipe, steps: int, interval: int, count: int
+) -> None:
     found = spaced(tiny("evaluation.every=auto"), steps, CHEAP)
 
     assert (found.every, found.reason) == (interval, "")
@@ -43,7 +44,7 @@ def test_cheap_evaluations_are_about_ten(tiny: Tiny, steps: int, interval: int, 
 
 
 def test_fifteen_steps_that_would_spend_three_quarters_on_evaluations_have_one_at_the_end(
-    tiny: Tiny, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     """The run of an outsider: 15 evaluations, each as long as 2.6 steps."""
     times = Durations(training_s=15, start_s=1.5, evaluation_s=2.57, checkpoint_s=0.01)
@@ -57,7 +58,7 @@ def test_fifteen_steps_that_would_spend_three_quarters_on_evaluations_have_one_a
 @pytest.mark.parametrize("checkpoint_s", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("steps", [1, 7, 30, 500])
 def test_evaluations_and_checkpoints_take_at_most_a_tenth_or_come_once(
-    tiny: Tiny, evaluation_s: float, checkpoint_s: float, steps: int
+    tiny: MakeRecipe, evaluation_s: float, checkpoint_s: float, steps: int
 ) -> None:
     recipe = tiny("evaluation.every=auto", "checkpoint.every=auto")
     times = Durations(1000, 2, evaluation_s, checkpoint_s)
@@ -69,7 +70,7 @@ def test_evaluations_and_checkpoints_take_at_most_a_tenth_or_come_once(
     assert bool(found.reason) == (found.every > usual_interval(steps))
 
 
-def test_evaluations_are_no_fewer_than_needed(tiny: Tiny) -> None:
+def test_evaluations_are_no_fewer_than_needed(tiny: MakeRecipe) -> None:
     recipe = tiny("evaluation.every=auto", "checkpoint.every=auto")
     times = dataclasses.replace(CHEAP, evaluation_s=25.0)
     found = spaced(recipe, 1000, times)
@@ -81,7 +82,7 @@ def test_evaluations_are_no_fewer_than_needed(tiny: Tiny) -> None:
 
 
 def test_a_number_in_the_recipe_stands_and_its_cost_is_said(
-    tiny: Tiny, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     asked = spaced(tiny("evaluation.every=10"), 100, DEAR)
 
@@ -92,7 +93,7 @@ def test_a_number_in_the_recipe_stands_and_its_cost_is_said(
 
 
 def test_early_stopping_keeps_the_evaluations_it_counts(
-    tiny: Tiny, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     found = spaced(tiny("evaluation={every: auto, patience: 3}"), 100, DEAR)
 
@@ -100,7 +101,9 @@ def test_early_stopping_keeps_the_evaluations_it_counts(
     assert found.reason == snapshot
 
 
-def test_checkpoints_that_the_recipe_asks_for_do_not_push_evaluations_away(tiny: Tiny) -> None:
+def test_checkpoints_that_the_recipe_asks_for_do_not_push_evaluations_away(
+    tiny: MakeRecipe,
+) -> None:
     times = dataclasses.replace(CHEAP, checkpoint_s=4.0)
     asked = spaced(tiny("evaluation.every=auto", "checkpoint.every=1"), 100, times)
 
@@ -122,7 +125,7 @@ def test_checkpoints_that_the_recipe_asks_for_do_not_push_evaluations_away(tiny:
     ],
 )
 def test_an_evaluation_scores_no_more_than_a_run_from_fresh_weights_trains_on(
-    tiny: Tiny, steps: int | None, held_out: int, most: int | None, scored: int | None
+    tiny: MakeRecipe, steps: int | None, held_out: int, most: int | None, scored: int | None
 ) -> None:
     recipe = tiny(f"evaluation.max_sequences={json.dumps(most)}")
 
@@ -132,11 +135,13 @@ def test_an_evaluation_scores_no_more_than_a_run_from_fresh_weights_trains_on(
 @pytest.mark.parametrize(
     ("steps", "tokens"), [(1, 32), (6, 192), (7, 200), (900, 200), (None, 200)]
 )
-def test_the_sample_of_a_short_run_is_short(tiny: Tiny, steps: int | None, tokens: int) -> None:
+def test_the_sample_of_a_short_run_is_short(
+    tiny: MakeRecipe, steps: int | None, tokens: int
+) -> None:
     assert most_sampled(tiny("sample.tokens=200"), steps) == tokens
 
 
-def test_a_short_run_says_what_it_leaves_out(tiny: Tiny, snapshot: SnapshotAssertion) -> None:
+def test_a_short_run_says_what_it_leaves_out(tiny: MakeRecipe, snapshot: SnapshotAssertion) -> None:
     recipe = tiny("sample.tokens=200")
 
     assert short_run_notes(recipe, 1, 100) == snapshot(name="scored and sampled")
@@ -147,7 +152,7 @@ def test_a_short_run_says_what_it_leaves_out(tiny: Tiny, snapshot: SnapshotAsser
 
 
 def test_a_tuned_model_is_scored_and_sampled_as_the_recipe_says(
-    tuning: Callable[..., Recipe],
+    tuning: MakeRecipe,
 ) -> None:
     recipe = tuning("sample.tokens=200")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from transformers import GPT2Config, LlamaConfig
 
 from brimful.base.errors import PlanError
@@ -32,7 +32,7 @@ optimizer: {learning_rate: 1e-3}
 
 
 @pytest.fixture
-def published(written: Callable[[str], Callable[..., Recipe]]) -> Callable[..., Recipe]:
+def published(written: Callable[[str], MakeRecipe]) -> MakeRecipe:
     """`published("key=value", ...)` tunes a published model."""
     return written(PUBLISHED)
 
@@ -68,7 +68,7 @@ def _step(recipe: Recipe, device: Device, **changes: Any) -> StepSpec:
     ],
 )
 def test_what_trains_is_held_in_fp32_and_what_is_frozen_in_the_type_of_the_products(
-    published: Callable[..., Recipe],
+    published: MakeRecipe,
     overrides: tuple[str, ...],
     device: str,
     weights: str,
@@ -86,7 +86,7 @@ def test_what_trains_is_held_in_fp32_and_what_is_frozen_in_the_type_of_the_produ
     ("device", "autocast"), [("cpu", "bf16"), ("Tesla T4", "fp16"), ("NVIDIA H200", "bf16")]
 )
 def test_a_fresh_model_keeps_fp32_weights(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], device: str, autocast: str
+    tiny: MakeRecipe, devices: dict[str, Device], device: str, autocast: str
 ) -> None:
     spec = _step(tiny("plan={}"), devices[device])
 
@@ -108,7 +108,7 @@ def test_a_fresh_model_keeps_fp32_weights(
     ],
 )
 def test_adapters_are_those_of_the_recipe(
-    published: Callable[..., Recipe], section: str, adapter: Lora
+    published: MakeRecipe, section: str, adapter: Lora
 ) -> None:
     assert lora_of(published(f"adapter={section}"), "cuda") == adapter
 
@@ -118,7 +118,7 @@ def test_adapters_are_those_of_the_recipe(
     [((), True), (("adapter.dropout=0.1",), False), (("quantize=nf4",), False)],
 )
 def test_plain_adapters_are_quick_on_a_cpu_alone(
-    published: Callable[..., Recipe], words: tuple[str, ...], quick: bool
+    published: MakeRecipe, words: tuple[str, ...], quick: bool
 ) -> None:
     recipe = published("adapter={}", *words)
     on_cpu, on_gpu = lora_of(recipe, "cpu"), lora_of(recipe, "cuda")
@@ -128,7 +128,7 @@ def test_plain_adapters_are_quick_on_a_cpu_alone(
 
 
 def test_tokens_that_are_added_are_rows_beside_adapters_and_in_a_full_model(
-    published: Callable[..., Recipe],
+    published: MakeRecipe,
 ) -> None:
     overrides = ("method=sft", "data.added_tokens=[<a>, <b>]")
     whole, adapted = published(*overrides), published(*overrides, "adapter={}")
@@ -139,7 +139,7 @@ def test_tokens_that_are_added_are_rows_beside_adapters_and_in_a_full_model(
     assert '"tokens"' not in StepSpec("{}", 64, adapter=Lora(4)).key()
 
 
-def test_without_adapters_there_are_none(published: Callable[..., Recipe]) -> None:
+def test_without_adapters_there_are_none(published: MakeRecipe) -> None:
     assert lora_of(published(), "cpu") is None
 
 
@@ -147,7 +147,7 @@ def test_without_adapters_there_are_none(published: Callable[..., Recipe]) -> No
 
 
 def test_the_step_is_that_of_brimfuls_own_loop(
-    published: Callable[..., Recipe], devices: dict[str, Device]
+    published: MakeRecipe, devices: dict[str, Device]
 ) -> None:
     spec = _step(
         published("optimizer.clip_norm=null", "plan.loss_chunk=77", "plan.attention=eager"),
@@ -173,7 +173,7 @@ def test_the_step_is_that_of_brimfuls_own_loop(
 
 @pytest.mark.parametrize("variant", ["fused", "foreach", "for_loop"])
 def test_the_update_that_is_traced_is_the_one_that_runs(
-    published: Callable[..., Recipe], variant: str
+    published: MakeRecipe, variant: str
 ) -> None:
     assert (
         _step(published(f"plan.optimizer={variant}"), catalog.get("Tesla T4")).optimizer == variant
@@ -184,13 +184,13 @@ def test_the_update_that_is_traced_is_the_one_that_runs(
     ("kind", "variant"), [("adamw_8bit", "8bit"), ("paged_adamw_8bit", "paged_8bit")]
 )
 def test_an_optimizer_of_8_bits_is_traced_as_one(
-    published: Callable[..., Recipe], kind: str, variant: str
+    published: MakeRecipe, kind: str, variant: str
 ) -> None:
     assert _step(published(f"optimizer.kind={kind}"), catalog.get("Tesla T4")).optimizer == variant
 
 
 def test_a_cpu_is_traced_with_its_own_kernels_and_a_gpu_with_those_of_its_generation(
-    tiny: Callable[..., Recipe], devices: dict[str, Device]
+    tiny: MakeRecipe, devices: dict[str, Device]
 ) -> None:
     kernels = {
         name: (spec.cuda, spec.flash)
@@ -207,7 +207,7 @@ def test_a_cpu_is_traced_with_its_own_kernels_and_a_gpu_with_those_of_its_genera
 
 
 def test_devices_with_the_same_abilities_share_a_step(
-    published: Callable[..., Recipe], devices: dict[str, Device]
+    published: MakeRecipe, devices: dict[str, Device]
 ) -> None:
     steps = {
         name: _step(published("plan.loss_chunk=1024"), devices[name]).key()
@@ -221,7 +221,7 @@ def test_devices_with_the_same_abilities_share_a_step(
 
 
 def test_a_described_model_has_the_vocabulary_that_is_known_else_the_recipes(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     recipe = tiny("model.context=64")
 
@@ -233,12 +233,12 @@ def test_a_described_model_has_the_vocabulary_that_is_known_else_the_recipes(
 
 
 def test_a_character_tokenizer_counts_256_entries_until_the_text_is_read(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     assert model_facts(tiny("tokenizer={kind: character}")).vocabulary == 256
 
 
-def test_a_published_model_is_known_from_the_catalog(published: Callable[..., Recipe]) -> None:
+def test_a_published_model_is_known_from_the_catalog(published: MakeRecipe) -> None:
     facts = model_facts(published())
 
     assert (facts.vocabulary, facts.parameters, facts.config["model_type"]) == (
@@ -251,7 +251,7 @@ def test_a_published_model_is_known_from_the_catalog(published: Callable[..., Re
 
 
 def test_a_sequence_longer_than_the_model_reads_is_refused_with_both_numbers(
-    published: Callable[..., Recipe],
+    published: MakeRecipe,
     refuses: Refuses,
 ) -> None:
     with refuses(PlanError):
@@ -264,7 +264,7 @@ def test_a_sequence_longer_than_the_model_reads_is_refused_with_both_numbers(
 
 @pytest.mark.parametrize("device", ["cpu", "Tesla T4", "NVIDIA H200"])
 def test_a_model_that_caps_its_scores_takes_eager_attention(
-    published: Callable[..., Recipe], devices: dict[str, Device], device: str
+    published: MakeRecipe, devices: dict[str, Device], device: str
 ) -> None:
     recipe = published("model=google/gemma-2-2b", "adapter={}")
 
@@ -272,9 +272,7 @@ def test_a_model_that_caps_its_scores_takes_eager_attention(
     assert _step(recipe, devices[device]).attention == "eager"
 
 
-def test_grouped_heads_are_noticed(
-    published: Callable[..., Recipe], tiny: Callable[..., Recipe]
-) -> None:
+def test_grouped_heads_are_noticed(published: MakeRecipe, tiny: MakeRecipe) -> None:
     assert model_facts(published()).grouped
     assert not model_facts(published("model=openai-community/gpt2")).grouped
     assert not model_facts(tiny()).grouped
@@ -283,7 +281,7 @@ def test_grouped_heads_are_noticed(
 
 @pytest.mark.parametrize("whole_path", [True, False])
 def test_a_local_config_is_enough(
-    published: Callable[..., Recipe], tmp_path: Path, *, whole_path: bool
+    published: MakeRecipe, tmp_path: Path, *, whole_path: bool
 ) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -309,7 +307,7 @@ def test_a_local_config_is_enough(
 
 
 def test_positions_stand_under_gpt2s_own_name_too(
-    published: Callable[..., Recipe], tmp_path: Path, refuses: Refuses
+    published: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps(
@@ -322,7 +320,7 @@ def test_positions_stand_under_gpt2s_own_name_too(
 
 
 def test_of_a_model_of_several_parts_the_one_that_reads_text_is_planned(
-    published: Callable[..., Recipe], tmp_path: Path
+    published: MakeRecipe, tmp_path: Path
 ) -> None:
     text = {
         "hidden_size": 64,
@@ -359,7 +357,7 @@ def test_a_config_without_a_vocabulary_is_told(refuses: Refuses) -> None:
 
 
 def test_a_folder_without_a_config_is_refused(
-    published: Callable[..., Recipe], tmp_path: Path, refuses: Refuses
+    published: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     with refuses(PlanError):
         model_facts(published(f"model={tmp_path}"))
@@ -369,7 +367,7 @@ ENCODER = ("method=mlm", "model.architecture=modernbert", "data.masked_share=0.3
 
 
 def test_an_encoders_step_makes_logits_for_hidden_tokens_only(
-    tiny: Callable[..., Recipe], devices: dict[str, Device]
+    tiny: MakeRecipe, devices: dict[str, Device]
 ) -> None:
     spec = _step(tiny(*ENCODER), next(iter(devices.values())))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import Make, MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError, RequestError
@@ -23,7 +23,6 @@ from brimful.planning.spread import (
     spread_plan,
 )
 from brimful.planning.step import StepSpec
-from brimful.recipe import Recipe
 
 PLAN = Plan(
     recipe="tiny",
@@ -48,7 +47,7 @@ PLAN = Plan(
 )
 
 
-def test_the_largest_share_is_planned_and_the_steps_stay(tiny: Callable[..., Recipe]) -> None:
+def test_the_largest_share_is_planned_and_the_steps_stay(tiny: MakeRecipe) -> None:
     recipe = tiny("batch.sequences=7", "training={epochs: 2}")
 
     share = share_of(recipe, 2, 70)
@@ -56,16 +55,14 @@ def test_the_largest_share_is_planned_and_the_steps_stay(tiny: Callable[..., Rec
     assert (share.effective_batch, share.training.steps) == (4, 20)
 
 
-def test_more_devices_than_sequences_are_refused(
-    tiny: Callable[..., Recipe], refuses: Refuses
-) -> None:
+def test_more_devices_than_sequences_are_refused(tiny: MakeRecipe, refuses: Refuses) -> None:
     refuse_too_many(tiny("batch.sequences=3"), 3)
     with refuses(RequestError, names=["3 sequences", "4 devices"]):  # type: ignore[attr-defined]
         refuse_too_many(tiny("batch.sequences=3"), 4)
 
 
 def test_only_what_holds_for_one_rank_is_predicted(
-    tiny: Callable[..., Recipe], snapshot: SnapshotAssertion
+    tiny: MakeRecipe, snapshot: SnapshotAssertion
 ) -> None:
     spread = spread_plan(PLAN, tiny("batch.sequences=7"), 2, ("replicated", "it fits"))
 
@@ -81,9 +78,7 @@ Spreading = Callable[..., Any]
 
 
 @pytest.fixture
-def spreading(
-    tiny: Callable[..., Recipe], by_hand: Callable[..., Any], rates: Callable[..., Any]
-) -> Spreading:
+def spreading(tiny: MakeRecipe, by_hand: Make, rates: Make) -> Spreading:
     """`spreading(14, "4 x T4")` plans a model whose weights, gradients and states take 14 GiB, a
     quarter of that on each of 4 devices that hold it in parts.
     """
@@ -177,7 +172,7 @@ def test_what_is_gathered_counts_by_its_bytes(spreading: Spreading) -> None:
 
 
 def test_ranks_that_run_choose_the_same_from_what_the_whole_model_needs(
-    tiny: Callable[..., Recipe], spreading: Spreading
+    tiny: MakeRecipe, spreading: Spreading
 ) -> None:
     footprint = spreading(20, "8 x T4", "plan.spread=replicated").footprint
 

@@ -2,13 +2,12 @@
 
 import dataclasses
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import Make, MakeRecipe, Refuses
 
 from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
@@ -25,13 +24,13 @@ from brimful.planning.survey import (
     table_sizes,
 )
 from brimful.planning.target import Target
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 
 MARGINS: tuple[Margin, ...] = ("conservative", "balanced", "tight")
 
 
 def test_examples_have_many_lengths_which_leaves_the_allocator_more_in_pieces(
-    adapted: Callable[..., Recipe], by_hand: Callable[..., Any]
+    adapted: MakeRecipe, by_hand: Make
 ) -> None:
     device = catalog.get("NVIDIA H200")
     of_examples, of_sequences = (
@@ -70,7 +69,7 @@ def test_a_causal_classifier_takes_it(labels_recipe_file: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_largest_micro_batch_is_the_one_that_trying_all_would_find(
-    by_hand: Callable[..., Any], seed: int
+    by_hand: Make, seed: int
 ) -> None:
     draw = random.Random(seed)
     traces = by_hand(
@@ -103,7 +102,7 @@ def test_the_largest_micro_batch_is_the_one_that_trying_all_would_find(
 
 
 def test_a_plan_leaves_3_percent_or_half_a_gib_free_where_it_can(
-    by_hand: Callable[..., Any],
+    by_hand: Make,
 ) -> None:
     """400 MiB and 50 a sequence: 3 % of 40 GiB are 1.2 GiB, 3 % of 8 GiB are less than half a
     GiB, and of 2 GiB a tenth is left. Of 500 MiB one sequence takes nearly all.
@@ -123,7 +122,7 @@ def test_a_plan_leaves_3_percent_or_half_a_gib_free_where_it_can(
     assert full.at(1).is_tight
 
 
-def test_in_the_doubt_of_a_small_device_nothing_surely_fits(by_hand: Callable[..., Any]) -> None:
+def test_in_the_doubt_of_a_small_device_nothing_surely_fits(by_hand: Make) -> None:
     """800 MiB for torch, 250 of them in doubt: 600 MiB are less than four fifths and may still be
     too much.
     """
@@ -137,9 +136,7 @@ def test_in_the_doubt_of_a_small_device_nothing_surely_fits(by_hand: Callable[..
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("seed", range(10))
-def test_a_bolder_margin_never_takes_less(
-    by_hand: Callable[..., Any], kind: Any, seed: int
-) -> None:
+def test_a_bolder_margin_never_takes_less(by_hand: Make, kind: Any, seed: int) -> None:
     draw = random.Random(seed)
     traces = by_hand(
         weights_bytes=draw.randint(1, 300) * MIB, sequence_bytes=draw.randint(1, 200) * MIB
@@ -156,7 +153,7 @@ def test_a_bolder_margin_never_takes_less(
     assert sizes == sorted(sizes)
 
 
-def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Callable[..., Any]) -> None:
+def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Make) -> None:
     """400 MiB and 50 a sequence; a context of 50 to 150 MiB leaves 1850 to 1950 of 2000: 1850 /
     1.15 = 1608, 1900 less a tenth of 2000 = 1700, 1950 / 0.985 = 1980.
     """
@@ -168,7 +165,7 @@ def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Callable[.
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 @pytest.mark.parametrize("margin", MARGINS)
 def test_one_micro_batch_fits_up_to_the_largest_that_does(
-    by_hand: Callable[..., Any], margin: Margin, kind: str
+    by_hand: Make, margin: Margin, kind: str
 ) -> None:
     memory = Memory(by_hand(), Target("x", kind, 2000 * MIB, 100 * MIB, 50 * MIB, 0))
     largest = memory.largest(70, margin=margin)
@@ -178,7 +175,7 @@ def test_one_micro_batch_fits_up_to_the_largest_that_does(
 
 
 def test_a_base_in_4_bits_is_refused_where_training_would_refuse_it(
-    adapted: Callable[..., Recipe], refuses: Refuses
+    adapted: MakeRecipe, refuses: Refuses
 ) -> None:
     apple = catalog.get("M3 Max 48GB")
 
@@ -196,7 +193,7 @@ def test_a_recipe_can_leave_memory_to_the_desktop(labels_recipe_file: Path) -> N
     assert prepared.target.usable_bytes == card.memory_bytes - round(1.5 * GIB)
 
 
-def test_no_more_than_what_was_asked_for_is_looked_at(by_hand: Callable[..., Any]) -> None:
+def test_no_more_than_what_was_asked_for_is_looked_at(by_hand: Make) -> None:
     target = Target("large", "cuda", 100 * GIB, 0, 0, 0)
 
     assert [Memory(by_hand(), target).largest(highest) for highest in (1, 2, 3, 64)] == [
@@ -207,7 +204,7 @@ def test_no_more_than_what_was_asked_for_is_looked_at(by_hand: Callable[..., Any
     ]
 
 
-def test_few_of_many_micro_batches_are_traced(by_hand: Callable[..., Any]) -> None:
+def test_few_of_many_micro_batches_are_traced(by_hand: Make) -> None:
     traces, asked = by_hand(), []
 
     class Counted:
@@ -222,7 +219,7 @@ def test_few_of_many_micro_batches_are_traced(by_hand: Callable[..., Any]) -> No
     assert len(asked) == len(set(asked)) < 40
 
 
-def test_passes_that_are_not_full_take_less(by_hand: Callable[..., Any]) -> None:
+def test_passes_that_are_not_full_take_less(by_hand: Make) -> None:
     """100 MiB of weights and 300 of gradients and states, and 50 for each full row."""
     target = Target("x", "cpu", 2000 * MIB, 0, 0, 0)
     memory = Memory(
@@ -234,7 +231,7 @@ def test_passes_that_are_not_full_take_less(by_hand: Callable[..., Any]) -> None
 
 
 def test_all_sequences_in_one_pass_accumulate_no_gradients(
-    adapted: Callable[..., Recipe], by_hand: Callable[..., Any]
+    adapted: MakeRecipe, by_hand: Make
 ) -> None:
     """Of 16 sequences in two passes, only the second one finds gradients beside its activations."""
     second = {"inputs 3": 3, "optimizer 2": 7}
@@ -267,7 +264,7 @@ def test_all_sequences_in_one_pass_accumulate_no_gradients(
     ids=["no other", "later, with gradients", "first, without them", "of one length"],
 )
 def test_a_long_pass_alone_in_its_step_finds_no_gradients(
-    by_hand: Callable[..., Any], kind: Any, longest: float, later: float, peak_mib: int
+    by_hand: Make, kind: Any, longest: float, later: float, peak_mib: int
 ) -> None:
     """100 MiB of weights, 60 of gradients that the first pass of a step leaves, 50 for each row."""
 
@@ -297,7 +294,7 @@ def test_a_long_pass_alone_in_its_step_finds_no_gradients(
     ("passes", "share"), [(None, 0.6), (10**6, 0.6), (35, 0.385), (4, 0.17), ("one length", 0.0)]
 )
 def test_a_cpus_heap_is_that_of_a_run_of_so_many_passes(
-    by_hand: Callable[..., Any], passes: Any, share: float
+    by_hand: Make, passes: Any, share: float
 ) -> None:
     memory = Memory(
         by_hand(),
@@ -314,7 +311,7 @@ def test_a_cpus_heap_is_that_of_a_run_of_so_many_passes(
     assert found.terms["allocator slack"] == pytest.approx(lost, rel=0.01)
 
 
-def test_devices_share_what_was_replayed(by_hand: Callable[..., Any]) -> None:
+def test_devices_share_what_was_replayed(by_hand: Make) -> None:
     replays = Replays(by_hand())
     small, large = (Memory(replays, Target("x", "cuda", gib * GIB, 0, 0, 0)) for gib in (1, 80))
 
@@ -347,7 +344,7 @@ def test_powers_of_two_the_chosen_the_largest_and_two_beyond_are_shown(
 
 
 def test_what_needs_no_memory_is_decided_at_once(
-    tiny: Callable[..., Recipe], devices: dict[str, Device]
+    tiny: MakeRecipe, devices: dict[str, Device]
 ) -> None:
     prepared = prepare(tiny("plan={}"), devices["Tesla T4"], vocabulary=290, process_bytes=MIB)
 

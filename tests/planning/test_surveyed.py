@@ -1,20 +1,19 @@
 """What was found out about a recipe on a device, as plain values."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
+from fixture_types import Make, MakeDevice, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware.device import Device
 from brimful.planning.derive import derive_with_memory
 from brimful.planning.remedies import remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
-from brimful.recipe import Recipe
 
 
 def test_everything_that_was_found_out_is_plain_values(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], cheap_tracer: Any
+    tiny: MakeRecipe, devices: dict[str, Device], cheap_tracer: Any
 ) -> None:
     derived = derive_with_memory(tiny("plan={}"), devices["Tesla T4"], cheap_tracer)
     table = tuple(derived.memory.at(size) for size in (1, 2, 8))
@@ -36,7 +35,7 @@ def test_everything_that_was_found_out_is_plain_values(
 
 
 def test_device_and_verdict_are_those_of_the_plan(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], by_hand: Callable[..., Any]
+    tiny: MakeRecipe, cpu: MakeDevice, by_hand: Make
 ) -> None:
     small = cpu(free_memory_bytes=2**20)
 

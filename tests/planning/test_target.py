@@ -1,13 +1,12 @@
 """What devices take for themselves: workspaces, the context, and what is left."""
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
+from fixture_types import MakeDevice
 
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
-from brimful.hardware.device import Device
 from brimful.planning.target import (
     CUBLAS_WORKSPACE_BYTES,
     CUBLAS_WORKSPACE_HOPPER_BYTES,
@@ -100,7 +99,7 @@ def test_a_context_larger_than_the_device_leaves_nothing() -> None:
 
 
 def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not_counted_twice(
-    cpu: Callable[..., Device],
+    cpu: MakeDevice,
 ) -> None:
     target = target_of(cpu(free_memory_bytes=1000 * MIB), process_bytes=300 * MIB)
 
@@ -113,12 +112,12 @@ def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not
 
 
 def test_a_host_whose_free_memory_is_unknown_counts_with_all_of_it(
-    cpu: Callable[..., Device],
+    cpu: MakeDevice,
 ) -> None:
     assert target_of(cpu(free_memory_bytes=None, memory_bytes=1000 * MIB)).usable_bytes == 900 * MIB
 
 
-def test_an_apple_gpu_gives_all_that_metal_recommends(cpu: Callable[..., Device]) -> None:
+def test_an_apple_gpu_gives_all_that_metal_recommends(cpu: MakeDevice) -> None:
     target = target_of(cpu(kind="mps", free_memory_bytes=None, memory_bytes=10 * GIB))
 
     assert (target.kind, target.usable_bytes, target.workspace_bytes, target.context_bytes) == (

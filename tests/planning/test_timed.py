@@ -2,20 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import Make, MakeDevice, MakePlan, MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware.calibration import Correction
-from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
 from brimful.planning.timed import LEAST_SPREAD, MEASURE_S, TimedPasses, TimedStep
 from brimful.planning.timing import StepParts
-from brimful.recipe import Recipe
 
 QUIET = TimedPasses(
     micro_batch=4,
@@ -123,10 +120,10 @@ def test_rows_of_one_length_say_little_of_longer_ones() -> None:
 
 @pytest.fixture
 def timed_plan(
-    tiny: Callable[..., Recipe],
-    cpu: Callable[..., Device],
-    by_hand: Callable[..., Any],
-    planned: Callable[..., Plan],
+    tiny: MakeRecipe,
+    cpu: MakeDevice,
+    by_hand: Make,
+    planned: MakePlan,
     rates: Callable[..., Rates],
 ) -> Callable[..., tuple[Plan, list[tuple[int, bool, float]]]]:
     """`timed_plan(passes, correction, "key=value")` is a plan by hand with these timed passes, and

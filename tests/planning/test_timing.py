@@ -4,11 +4,11 @@ operator issued costs the program 0.1 ms.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from fixture_types import Refuses
 
+from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 from brimful.planning.timing import StepTime, UnknownRate, operator_seconds, share_of, step_time
 from brimful.planning.work import Work
@@ -148,7 +148,7 @@ def test_a_compiled_step_issues_its_kernels_at_its_own_pace_where_that_is_known(
 def test_compiled_chains_move_and_issue_less_and_evaluation_is_not_compiled(
     work_of: WorkOf, rates: RatesOf
 ) -> None:
-    chain: dict[str, Any] = {
+    chain: JsonDict = {
         "bytes": 4 * SECOND,
         "fused_bytes": SECOND,
         "launches": 10_000,
@@ -242,7 +242,7 @@ def test_thin_products_cached_operands_and_16_bit_operands_have_rates_of_their_o
     ids=["no arithmetic", "no bandwidth"],
 )
 def test_a_rate_that_is_not_known_is_an_error_that_names_it(
-    work_of: WorkOf, rates: RatesOf, row: dict[str, Any], refuses: Refuses
+    work_of: WorkOf, rates: RatesOf, row: JsonDict, refuses: Refuses
 ) -> None:
     flop_per_s = {"attention": {"fp32": 1e11}}
     bytes_per_s = {name: 1e11 for name in CLASSES if name != "gather"}
@@ -263,7 +263,7 @@ def test_a_step_is_its_micro_batches_the_smaller_last_one_and_one_update(
     """
 
     def work_at(micro_batch: int) -> Work:
-        flop: dict[str, Any] = {
+        flop: JsonDict = {
             "kind": "matrix",
             "flop": micro_batch * SECOND,
             "m": 64,
@@ -305,8 +305,8 @@ def test_a_trace_without_further_micro_batches_repeats_its_first(
 def test_what_is_computed_twice_is_no_model_flop_and_a_term_of_its_own(
     work_of: WorkOf, rates: RatesOf
 ) -> None:
-    product: dict[str, Any] = {"kind": "matrix", "flop": SECOND, "m": 64, "n": 64, "k": 64}
-    attention: dict[str, Any] = {"kind": "attention", "flop": 2 * SECOND, "m": 64, "n": 64, "k": 64}
+    product: JsonDict = {"kind": "matrix", "flop": SECOND, "m": 64, "n": 64, "k": 64}
+    attention: JsonDict = {"kind": "attention", "flop": 2 * SECOND, "m": 64, "n": 64, "k": 64}
     work = work_of(
         product,
         attention,

@@ -3,12 +3,12 @@ number of blocks.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from fixture_types import Refuses
 
+from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES
 from brimful.planning.work import (
     COUNTS,
@@ -61,7 +61,7 @@ def test_a_part_is_its_own_operators(work_of: WorkOf) -> None:
 
 
 def test_operators_of_the_update_become_one_row_for_each_kind(work_of: WorkOf) -> None:
-    update: dict[str, Any] = {"part": "optimizer", "phase": "optimizer", "kind": "optimizer"}
+    update: JsonDict = {"part": "optimizer", "phase": "optimizer", "kind": "optimizer"}
     norm = update | {"name": "_foreach_norm", "bytes": 7, "layer": 3}
     rows = [
         norm,
@@ -97,7 +97,7 @@ def _step(work_of: WorkOf, micro_batch: int, chunk: int, blocks: int = 1, factor
     """A block, then a loss in chunks: 7 FLOP a token, 3 bytes a token and 100 for every chunk; an
     evaluation batch; an update that grows with blocks.
     """
-    rows: list[dict[str, Any]] = [
+    rows: list[JsonDict] = [
         {"bytes": 1000 + 10 * micro_batch, "flop": 20 * micro_batch, "layer": layer}
         for layer in range(blocks)
     ]
@@ -157,7 +157,7 @@ def test_full_chunks_are_one_row_that_repeats(work_of: WorkOf) -> None:
     ids=["operator", "class", "phase", "block", "type"],
 )
 def test_steps_with_different_operators_are_told_apart(
-    work_of: WorkOf, row: dict[str, Any], refuses: Refuses
+    work_of: WorkOf, row: JsonDict, refuses: Refuses
 ) -> None:
     with refuses(IrregularWork):
         refuse_others(work_of({"flop": 4}), work_of({"flop": 5} | row))

@@ -3,21 +3,19 @@ says otherwise is refused, and so is what brimful cannot go on with.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from safetensors.torch import save_file
 
 from brimful.base.errors import RecipeError
-from brimful.recipe import Recipe
+from brimful.base.types import JsonDict
 from brimful.recipe.adapter_folder import base_and_section
 
-Tuning = Callable[..., Recipe]
-CONFIG: dict[str, Any] = {
+CONFIG: JsonDict = {
     "peft_type": "LORA",
     "task_type": "CAUSAL_LM",
     "base_model_name_or_path": "hub/some-model",
@@ -40,7 +38,9 @@ def write(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def test_a_folder_as_model_gives_its_base_and_its_settings(tuning: Tuning, tmp_path: Path) -> None:
+def test_a_folder_as_model_gives_its_base_and_its_settings(
+    tuning: MakeRecipe, tmp_path: Path
+) -> None:
     folder = write(tmp_path / "adapters")
     recipe = tuning(f"model={folder}", "adapter=null")
 
@@ -57,7 +57,7 @@ def test_a_folder_as_model_gives_its_base_and_its_settings(tuning: Tuning, tmp_p
     }
 
 
-def test_the_base_can_be_named_beside_the_folder(tuning: Tuning, tmp_path: Path) -> None:
+def test_the_base_can_be_named_beside_the_folder(tuning: MakeRecipe, tmp_path: Path) -> None:
     folder = write(tmp_path / "adapters", base_model_name_or_path=None)
     recipe = tuning("model=another/base", f"adapter={{start: {folder}, dropout: 0.2}}")
     assert recipe.model == "another/base"
@@ -70,7 +70,7 @@ def test_a_pattern_of_targets_is_read_from_the_tensors(tmp_path: Path) -> None:
     assert base_and_section(folder)[1]["targets"] == ["k_proj"]
 
 
-def test_a_resolved_recipe_is_read_without_the_folder(tuning: Tuning, tmp_path: Path) -> None:
+def test_a_resolved_recipe_is_read_without_the_folder(tuning: MakeRecipe, tmp_path: Path) -> None:
     from brimful.recipe import load_text
 
     folder = write(tmp_path / "adapters")
@@ -84,7 +84,7 @@ def test_a_resolved_recipe_is_read_without_the_folder(tuning: Tuning, tmp_path: 
     "change", ["rank: 8", "alpha: 3", "targets: [q_proj]", "rslora: false", "dora: true"]
 )
 def test_a_recipe_that_disagrees_is_refused_with_the_key(
-    tuning: Tuning, tmp_path: Path, refuses: Refuses, change: str
+    tuning: MakeRecipe, tmp_path: Path, refuses: Refuses, change: str
 ) -> None:
     folder = write(tmp_path / "adapters")
     with refuses(RecipeError, names=[f"adapter.{change.partition(':')[0]}", "leave the key out"]):
@@ -92,7 +92,7 @@ def test_a_recipe_that_disagrees_is_refused_with_the_key(
     assert tuning(f"model={folder}", "adapter={targets: 'v_proj, q_proj', rank: 4}")
 
 
-CANNOT: dict[str, dict[str, Any]] = {
+CANNOT: dict[str, JsonDict] = {
     "peft_type": {"peft_type": "IA3"},
     "task_type": {"task_type": "SEQ_CLS"},
     "bias": {"bias": "all"},
@@ -110,14 +110,16 @@ CANNOT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("reason", CANNOT)
 def test_what_cannot_be_gone_on_with_is_refused_by_name(
-    tuning: Tuning, tmp_path: Path, refuses: Refuses, reason: str
+    tuning: MakeRecipe, tmp_path: Path, refuses: Refuses, reason: str
 ) -> None:
     folder = write(tmp_path / "adapters", **CANNOT[reason])
     with refuses(RecipeError, names=[reason]):
         tuning(f"model={folder}", "adapter=null")
 
 
-def test_all_that_peft_writes_of_plain_adapters_is_known(tuning: Tuning, tmp_path: Path) -> None:
+def test_all_that_peft_writes_of_plain_adapters_is_known(
+    tuning: MakeRecipe, tmp_path: Path
+) -> None:
     peft = pytest.importorskip("peft")
     written = peft.LoraConfig(r=4, lora_alpha=8).to_dict()
     settings = {key: value for key, value in written.items() if key != "target_modules"}
@@ -136,7 +138,7 @@ def test_all_that_peft_writes_of_plain_adapters_is_known(tuning: Tuning, tmp_pat
     ids=["alpha of 1e300", "alpha of 400 digits", "nested 100,000 deep"],
 )
 def test_a_damaged_configuration_is_one_sentence(
-    tuning: Tuning, tmp_path: Path, written: str, said: str
+    tuning: MakeRecipe, tmp_path: Path, written: str, said: str
 ) -> None:
     folder = write(tmp_path / "adapters")
     path = folder / "adapter_config.json"
@@ -148,7 +150,7 @@ def test_a_damaged_configuration_is_one_sentence(
 
 
 def test_a_base_that_is_missing_or_not_named_is_refused_with_how_to_name_it(
-    tuning: Tuning, tmp_path: Path, refuses: Refuses
+    tuning: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     folder = write(tmp_path / "gone", base_model_name_or_path=str(tmp_path / "nowhere"))
     with refuses(RecipeError, names=["nowhere", f"adapter.start={folder}"]):
@@ -159,7 +161,7 @@ def test_a_base_that_is_missing_or_not_named_is_refused_with_how_to_name_it(
 
 
 def test_pickled_adapters_and_a_folder_without_any_are_refused(
-    tuning: Tuning, tmp_path: Path, refuses: Refuses
+    tuning: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     folder = write(tmp_path / "pickled")
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")

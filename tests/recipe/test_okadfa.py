@@ -2,20 +2,17 @@
 updates.
 """
 
-from collections.abc import Callable
-
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 from brimful.base.errors import RecipeError
-from brimful.recipe import FeedbackRecipe, OrthogonalityRecipe, Recipe
+from brimful.recipe import FeedbackRecipe, OrthogonalityRecipe
 
-Tiny = Callable[..., Recipe]
 OKADFA = "model={architecture: okadfa, layers: 1, heads: 2, width: 16}"
 
 
 def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unless_told_otherwise(
-    tiny: Tiny,
+    tiny: MakeRecipe,
 ) -> None:
     assert tiny("method=feedback").feedback_rules == FeedbackRecipe(
         points="block", matrix="uniform"
@@ -42,7 +39,7 @@ def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unles
     ids=" ".join,
 )
 def test_a_section_where_it_does_not_belong_is_refused(
-    tiny: Tiny, overrides: tuple[str, ...], refuses: Refuses
+    tiny: MakeRecipe, overrides: tuple[str, ...], refuses: Refuses
 ) -> None:
     with refuses(RecipeError):
         tiny(*overrides)

@@ -1,12 +1,10 @@
 """What the section preference takes, and what it means where it says nothing."""
 
-from collections.abc import Callable
-
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 from brimful.base.errors import RecipeError
-from brimful.recipe import Recipe, load_text
+from brimful.recipe import load_text
 from brimful.recipe.preference import PreferenceRecipe, reference_of, rules_of
 
 
@@ -28,7 +26,7 @@ from brimful.recipe.preference import PreferenceRecipe, reference_of, rules_of
     ],
 )
 def test_what_does_not_go_together_is_refused(
-    tuning: Callable[..., Recipe], refuses: Refuses, changes: list[str], names: list[str]
+    tuning: MakeRecipe, refuses: Refuses, changes: list[str], names: list[str]
 ) -> None:
     with refuses(RecipeError, names=names):
         tuning("method=dpo", *changes)
@@ -54,12 +52,12 @@ def test_a_loss_is_as_its_paper_defines_it_unless_the_recipe_says_otherwise() ->
     ],
 )
 def test_the_reference_is_kept_where_switching_adapters_off_does_not_give_it(
-    tuning: Callable[..., Recipe], changes: list[str], source: str
+    tuning: MakeRecipe, changes: list[str], source: str
 ) -> None:
     assert reference_of(tuning("method=dpo", *changes)) == source
 
 
-def test_judged_answers_have_a_loss_of_their_own(tuning: Callable[..., Recipe]) -> None:
+def test_judged_answers_have_a_loss_of_their_own(tuning: MakeRecipe) -> None:
     """And what decides it are their weights, not what decides the loss of pairs."""
     judged, pairs = (tuning(f"method={name}").loss_options["preference"] for name in ("kto", "dpo"))
     assert (judged["loss"], pairs["loss"]) == ("kto", "sigmoid")
@@ -69,7 +67,7 @@ def test_judged_answers_have_a_loss_of_their_own(tuning: Callable[..., Recipe]) 
     assert rules_of(again).loss == "kto"
 
 
-def test_a_resolved_recipe_loads_again(tuning: Callable[..., Recipe]) -> None:
+def test_a_resolved_recipe_loads_again(tuning: MakeRecipe) -> None:
     recipe = tuning("method=dpo", "preference.loss=simpo")
 
     assert recipe.preference is not None

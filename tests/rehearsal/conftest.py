@@ -1,10 +1,10 @@
 """Steps of tiny models, declared."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeStep
 from transformers import (
     AutoConfig,
     BertConfig,
@@ -14,6 +14,7 @@ from transformers import (
     Qwen2Config,
 )
 
+from brimful.base.types import JsonDict
 from brimful.model.description import config_values
 from brimful.model.registered import register
 from brimful.planning.step import StepSpec, canonical
@@ -60,14 +61,14 @@ def _config(family: str, blocks: int) -> PretrainedConfig:
 
 
 @pytest.fixture(scope="session")
-def step() -> Callable[..., StepSpec]:
+def step() -> MakeStep:
     """`step("llama", blocks=2, key=value, ...)` is a step of a tiny model on this CPU, 64 tokens
     per sequence. `options` are those of the method.
     """
 
     def make(family: str = "llama", *, blocks: int = 2, **changes: Any) -> StepSpec:
-        values: dict[str, Any] = {"sequence_length": 64, "loss_chunk": 128, "cuda": False} | changes
-        options: dict[str, Any] = values.pop("options", {})
+        values: JsonDict = {"sequence_length": 64, "loss_chunk": 128, "cuda": False} | changes
+        options: JsonDict = values.pop("options", {})
         if family == "bert":
             values, options = {"method": "classify", **values}, {"labels": 2, **options}
         if family == "modernbert":

@@ -1,10 +1,9 @@
 """Recorded steps with activations on the host: what the device still holds."""
 
-from typing import Any
-
 import torch
 from transformers import LlamaConfig
 
+from brimful.base.types import JsonDict
 from brimful.planning.offload import offloaded_bytes
 from brimful.planning.step import StepSpec, canonical
 from brimful.rehearsal.away import NotOnCuda
@@ -25,7 +24,7 @@ def test_a_tensor_comes_back_with_its_shape() -> None:
 
 
 def test_a_recorded_step_holds_no_input_of_a_block_when_its_backward_pass_begins(
-    llama_values: dict[str, Any],
+    llama_values: JsonDict,
 ) -> None:
     config = LlamaConfig(**llama_values)
 

@@ -1,13 +1,12 @@
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 import torch
+from fixture_types import MakeStep
 from torch import nn
 from torch._inductor.async_compile import AsyncCompile
 
 from brimful.base.errors import PlanError
-from brimful.planning.step import StepSpec
 from brimful.planning.trace import KINDS
 from brimful.rehearsal.compiled_blocks import compile_modules, outside_function_modes
 from brimful.rehearsal.kernels import OnCuda
@@ -21,7 +20,7 @@ SMALL = 17
 """A micro-batch at which no tensor of the batch is as large as a weight."""
 
 
-def test_compiled_blocks_of_few_make_those_of_many(step: Callable[..., StepSpec]) -> None:
+def test_compiled_blocks_of_few_make_those_of_many(step: MakeStep) -> None:
     """On CUDA, six blocks from four; an eager step keeps more."""
     spec = step("llama", blocks=6, cuda=True, autocast="bf16", compiled="blocks")
     eager = record_training(dataclasses.replace(spec, compiled="none"), config_of(spec), SMALL)
@@ -55,7 +54,7 @@ def test_function_modes_are_off_inside_and_on_again_after() -> None:
 
 
 def test_where_torch_cannot_be_stubbed_a_compiled_step_is_refused(
-    step: Callable[..., StepSpec], monkeypatch: pytest.MonkeyPatch
+    step: MakeStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(AsyncCompile, "multi_kernel")
 

@@ -2,11 +2,10 @@
 trace's.
 """
 
-from collections.abc import Callable
-
 import pytest
+from fixture_types import MakeStep
 
-from brimful.planning.step import Lora, StepSpec
+from brimful.planning.step import Lora
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import record_training
@@ -97,7 +96,7 @@ SCALAR_BYTES = 8
     ],
 )
 def test_the_peak_of_a_real_step_is_the_traces_to_the_byte(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
     family: str,
     changes: dict[str, object],
     generator_states: int,
@@ -114,7 +113,7 @@ def test_the_peak_of_a_real_step_is_the_traces_to_the_byte(
     )
 
 
-def test_every_phase_peaks_as_high_as_it_does(step: Callable[..., StepSpec]) -> None:
+def test_every_phase_peaks_as_high_as_it_does(step: MakeStep) -> None:
     spec = step("qwen2", autocast="bf16")
 
     trace = record_training(spec, config_of(spec), 4)
@@ -133,7 +132,7 @@ def test_every_phase_peaks_as_high_as_it_does(step: Callable[..., StepSpec]) -> 
 
 
 def test_a_step_leaves_nothing_alive_that_the_trace_does_not_know(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
 ) -> None:
     spec = step("llama")
 

@@ -1,6 +1,5 @@
-from collections.abc import Callable
-
 import pytest
+from fixture_types import MakeStep
 
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import KINDS
@@ -23,7 +22,7 @@ def _loss_peak_bytes(spec: StepSpec) -> int:
 
 
 def test_the_model_s_own_loss_holds_three_copies_of_the_logits(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
 ) -> None:
     """Logits, their log-softmax, and the gradient."""
     copies = _loss_peak_bytes(step(loss="model")) / (TOKENS * VOCABULARY * 4)
@@ -31,17 +30,17 @@ def test_the_model_s_own_loss_holds_three_copies_of_the_logits(
     assert copies == pytest.approx(3, abs=0.1)
 
 
-def test_smaller_chunks_hold_fewer_logits(step: Callable[..., StepSpec]) -> None:
+def test_smaller_chunks_hold_fewer_logits(step: MakeStep) -> None:
     halves, quarters = (_loss_peak_bytes(step(loss_chunk=TOKENS // parts)) for parts in (2, 4))
 
     assert halves - quarters > TOKENS // 4 * VOCABULARY * 4
 
 
-def test_classification_has_no_logits_to_speak_of(step: Callable[..., StepSpec]) -> None:
+def test_classification_has_no_logits_to_speak_of(step: MakeStep) -> None:
     assert _loss_peak_bytes(step("bert")) < 4 * 64 * 64 * 4 * 2
 
 
-def test_there_are_logits_of_hidden_words_only(step: Callable[..., StepSpec]) -> None:
+def test_there_are_logits_of_hidden_words_only(step: MakeStep) -> None:
     few, many = (
         _loss_peak_bytes(step("modernbert", loss_chunk=TOKENS, options={"masked_share": share}))
         for share in (0.5, 0.9)

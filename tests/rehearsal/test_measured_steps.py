@@ -1,16 +1,15 @@
-from collections.abc import Callable
-
 import torch
+from fixture_types import MakeStep
 from torch.profiler import ProfilerActivity, profile
 
-from brimful.planning.step import Lora, StepSpec
+from brimful.planning.step import Lora
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model
 from measured_steps import measure_steps, read_profile
 
 
 def test_what_is_measured_starts_with_the_weights_and_ends_with_gradients_and_states_beside_them(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
 ) -> None:
     spec = step("llama")
     model = real_model(spec, config_of(spec))
@@ -43,7 +42,7 @@ def test_what_an_earlier_profile_left_is_not_counted_as_freed() -> None:
     assert kept.nbytes == 2000
 
 
-def test_what_is_alive_is_told_by_operator(step: Callable[..., StepSpec]) -> None:
+def test_what_is_alive_is_told_by_operator(step: MakeStep) -> None:
     spec = step("llama", loss="model")
     measured = measure_steps(real_model(spec, config_of(spec)), spec, 2)
 
@@ -55,7 +54,7 @@ def test_what_is_alive_is_told_by_operator(step: Callable[..., StepSpec]) -> Non
     assert any("AdamW.step" in operators for _, operators in alive)
 
 
-def test_a_real_model_stays_finite_over_its_steps(step: Callable[..., StepSpec]) -> None:
+def test_a_real_model_stays_finite_over_its_steps(step: MakeStep) -> None:
     spec = step("qwen2", adapter=Lora(4), quantize="nf4", weights="bf16")
     model = real_model(spec, config_of(spec))
 
@@ -66,7 +65,7 @@ def test_a_real_model_stays_finite_over_its_steps(step: Callable[..., StepSpec])
     assert all(bool(torch.isfinite(parameter).all()) for parameter in trained)
 
 
-def test_real_4_bit_layers_are_those_of_bitsandbytes(step: Callable[..., StepSpec]) -> None:
+def test_real_4_bit_layers_are_those_of_bitsandbytes(step: MakeStep) -> None:
     spec = step("llama", adapter=Lora(4), quantize="nf4", weights="bf16")
 
     modules = [type(module) for module in real_model(spec, config_of(spec)).modules()]

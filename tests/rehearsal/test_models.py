@@ -1,14 +1,13 @@
 import json
 import logging
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeStep, Refuses
 from torch import nn
 from transformers import AutoConfig, Gemma2Config, LlamaConfig
 
 from brimful.base.errors import PlanError, RecipeError
+from brimful.base.types import JsonDict
 from brimful.model.quiet import quiet_bitsandbytes
 from brimful.model.registered import register
 from brimful.planning.step import Lora, StepSpec, canonical
@@ -72,7 +71,7 @@ def test_adapters_have_as_many_parameters_as_published(
     assert _trained(meta_model(spec, config_of(spec))) == count
 
 
-def test_all_linear_leaves_the_output_head_out(step: Callable[..., StepSpec]) -> None:
+def test_all_linear_leaves_the_output_head_out(step: MakeStep) -> None:
     spec = step(adapter=Lora(4))
 
     names = [
@@ -98,7 +97,7 @@ def test_nf4_takes_half_a_byte_per_weight_and_its_scales() -> None:
     assert num_bytes / linear.weight.numel() == pytest.approx(0.515869, abs=1e-6)
 
 
-def test_every_linear_layer_but_the_head_is_packed(step: Callable[..., StepSpec]) -> None:
+def test_every_linear_layer_but_the_head_is_packed(step: MakeStep) -> None:
     spec = step(quantize="nf4", weights="bf16")
 
     model = meta_model(spec, config_of(spec))
@@ -109,7 +108,7 @@ def test_every_linear_layer_but_the_head_is_packed(step: Callable[..., StepSpec]
     assert not isinstance(model.get_submodule("lm_head"), Linear4bit)
 
 
-def test_upcasting_leaves_no_16_bit_weight(step: Callable[..., StepSpec]) -> None:
+def test_upcasting_leaves_no_16_bit_weight(step: MakeStep) -> None:
     spec = step(quantize="nf4", weights="bf16", adapter=Lora(4), upcast=True)
 
     model = meta_model(spec, config_of(spec))
@@ -123,7 +122,7 @@ def test_upcasting_leaves_no_16_bit_weight(step: Callable[..., StepSpec]) -> Non
 
 @pytest.mark.parametrize(("cuda", "converts"), [(True, False), (False, True)])
 def test_under_cudas_autocast_adapters_of_4_bit_layers_take_their_input_as_it_is(
-    step: Callable[..., StepSpec], *, cuda: bool, converts: bool
+    step: MakeStep, *, cuda: bool, converts: bool
 ) -> None:
     spec = step(quantize="nf4", weights="bf16", autocast="bf16", adapter=Lora(4), cuda=cuda)
 
@@ -147,7 +146,7 @@ def test_importing_bitsandbytes_says_nothing_about_its_kernels(
 
 
 def test_adapters_for_layers_that_are_not_there_are_refused(
-    step: Callable[..., StepSpec], refuses: Refuses
+    step: MakeStep, refuses: Refuses
 ) -> None:
     spec = step(adapter=Lora(4, "c_attn"))
 
@@ -155,7 +154,7 @@ def test_adapters_for_layers_that_are_not_there_are_refused(
         meta_model(spec, config_of(spec))
 
 
-def test_an_unknown_model_type_is_refused(step: Callable[..., StepSpec]) -> None:
+def test_an_unknown_model_type_is_refused(step: MakeStep) -> None:
     spec = StepSpec(json.dumps({"model_type": "lama"}), 64)
 
     with pytest.raises(PlanError, match="lama"):
@@ -201,7 +200,7 @@ def test_lists_and_values_of_single_blocks_follow_the_number_of_blocks() -> None
     "odd", [{"hidden_act": "nosuch"}, {"num_key_value_heads": 0}, {"pad_token_id": 99}]
 )
 def test_a_config_that_transformers_cannot_build_is_an_error_that_says_so(
-    odd: dict[str, Any],
+    odd: JsonDict,
 ) -> None:
     """Whatever it raises: the plan makes one message of it."""
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 16}

@@ -1,14 +1,13 @@
 """One real step: from given weights, sequences and states, with any options."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
+from fixture_types import MakeRecipe
 
 from brimful.data.batches import IGNORED
 from brimful.data.masking import MaskedBatch
-from brimful.recipe import Recipe
 from brimful.rehearsal import one_step
 from brimful.rehearsal.one_step import StepOptions, mean_squares, sequences_of, take_step
 from brimful.rehearsal.reduced import Reduced
@@ -27,12 +26,12 @@ PLAIN = StepOptions(
 
 
 @pytest.fixture
-def reduced(tiny: Callable[..., Recipe]) -> Reduced:
+def reduced(tiny: MakeRecipe) -> Reduced:
     return Reduced(tiny(), 50, (8,), 256, ())
 
 
 def test_sequences_end_at_different_lengths_and_depend_on_the_seed(
-    reduced: Reduced, tiny: Callable[..., Recipe]
+    reduced: Reduced, tiny: MakeRecipe
 ) -> None:
     batch = sequences_of(reduced)
     targets_B = (batch.targets_BT != IGNORED).sum(dim=1)
@@ -52,7 +51,7 @@ def test_the_same_manner_gives_the_same_step(reduced: Reduced) -> None:
 
 
 def test_the_step_is_that_of_the_recipes_method_with_its_options(
-    reduced: Reduced, tiny: Callable[..., Recipe]
+    reduced: Reduced, tiny: MakeRecipe
 ) -> None:
     method = "method=feedback"
     backpropagated, *fed_back = (
@@ -105,7 +104,7 @@ def test_a_step_that_is_never_finite_ends_without_an_update(
 
 
 def test_an_encoders_step_has_hidden_tokens_and_padding_and_is_the_same_in_pieces(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     encoder = Reduced(
         tiny("method=mlm", "model.architecture=modernbert", "data.masked_share=0.3"),

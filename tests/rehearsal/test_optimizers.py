@@ -1,12 +1,11 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakeStep
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from brimful.planning.step import StepSpec
 from brimful.recipe import OptimizerRecipe
 from brimful.rehearsal.optimizers import optimizer_for, optimizer_of
 from brimful.training.optim import build_optimizer, named_states
@@ -34,7 +33,7 @@ def _states_bytes(optimizer: Any, parameter: nn.Parameter) -> int:
     ],
 )
 def test_states_take_what_the_variant_says(
-    step: Callable[..., StepSpec], optimizer: str, rows: int, state_bytes: int
+    step: MakeStep, optimizer: str, rows: int, state_bytes: int
 ) -> None:
     parameter = nn.Parameter(torch.zeros(rows, 256))
 
@@ -44,7 +43,7 @@ def test_states_take_what_the_variant_says(
     )
 
 
-def test_matrices_decay_and_vectors_do_not(step: Callable[..., StepSpec]) -> None:
+def test_matrices_decay_and_vectors_do_not(step: MakeStep) -> None:
     matrix, vector = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
 
     first, second = optimizer_of(step(), [matrix, vector]).param_groups
@@ -54,7 +53,7 @@ def test_matrices_decay_and_vectors_do_not(step: Callable[..., StepSpec]) -> Non
 
 
 def test_a_rehearsed_update_by_muon_takes_what_the_real_one_takes(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
 ) -> None:
     taken, states = [], []
     for rehearsed in (True, False):
@@ -95,7 +94,7 @@ def _allocated_bytes(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
     [("8bit", torch.float32, 20), ("rounded_8bit", torch.bfloat16, 28)],
 )
 def test_on_a_cpu_a_rehearsed_update_of_8_bits_takes_what_bitsandbytes_takes(
-    step: Callable[..., StepSpec], variant: str, dtype: torch.dtype, bytes_of_an_element: int
+    step: MakeStep, variant: str, dtype: torch.dtype, bytes_of_an_element: int
 ) -> None:
     pytest.importorskip("bitsandbytes")
     taken = []

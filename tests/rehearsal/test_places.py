@@ -1,8 +1,8 @@
 import functools
-from collections.abc import Callable
 
 import numpy as np
 import pytest
+from fixture_types import MakeStep
 
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import KINDS, Trace
@@ -24,7 +24,7 @@ def _of(trace: Trace, kind: str) -> dict[str, int]:
     }
 
 
-def test_weights_and_gradients_belong_to_their_blocks(step: Callable[..., StepSpec]) -> None:
+def test_weights_and_gradients_belong_to_their_blocks(step: MakeStep) -> None:
     trace = _trace(step("llama"))
 
     for kind in ("weights", "gradients"):
@@ -34,14 +34,14 @@ def test_weights_and_gradients_belong_to_their_blocks(step: Callable[..., StepSp
         assert layers["lm_head.weight"] == GLOBAL
 
 
-def test_states_of_the_optimizer_belong_to_their_parameters(step: Callable[..., StepSpec]) -> None:
+def test_states_of_the_optimizer_belong_to_their_parameters(step: MakeStep) -> None:
     states = _of(_trace(step("llama")), "optimizer states")
 
     assert states["model.layers.1.mlp.up_proj.weight exp_avg"] == 1
     assert states["model.norm.weight exp_avg_sq"] == GLOBAL
 
 
-def test_only_adapters_have_gradients_on_a_frozen_base(step: Callable[..., StepSpec]) -> None:
+def test_only_adapters_have_gradients_on_a_frozen_base(step: MakeStep) -> None:
     trace = _trace(step("llama", adapter=Lora(4)))
 
     assert all("lora_" in place for place in _of(trace, "gradients"))
@@ -52,7 +52,7 @@ def test_only_adapters_have_gradients_on_a_frozen_base(step: Callable[..., StepS
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert"])
 def test_a_backward_pass_goes_through_the_blocks_from_the_last_to_the_first(
-    step: Callable[..., StepSpec], family: str, *, recompute: bool
+    step: MakeStep, family: str, *, recompute: bool
 ) -> None:
     trace = _trace(step(family, blocks=4, recompute=recompute, accumulates=False))
 
@@ -64,7 +64,7 @@ def test_a_backward_pass_goes_through_the_blocks_from_the_last_to_the_first(
     assert (np.diff(after_loss) <= 0).all()
 
 
-def test_logits_belong_to_the_loss(step: Callable[..., StepSpec]) -> None:
+def test_logits_belong_to_the_loss(step: MakeStep) -> None:
     trace = _trace(step("llama", loss="model"))
 
     logits = trace.sizes_S == 2 * 64 * 512 * 4

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_types import MakeStep
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base.arrays import Ints
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec
 from brimful.planning.trace import KINDS, Trace
@@ -43,7 +45,7 @@ Ranks = Callable[..., list[Any]]
     ids=["fp32", "bf16 autocast", "LoRA on bf16", "QLoRA"],
 )
 def test_the_traced_peak_is_that_of_the_first_of_real_ranks(
-    step: Callable[..., StepSpec], ranks: Ranks, changes: dict[str, Any]
+    step: MakeStep, ranks: Ranks, changes: JsonDict
 ) -> None:
     spec = step("llama", ranks=2, **changes)
 
@@ -95,7 +97,7 @@ def test_the_planned_peak_of_a_model_object_is_that_of_the_first_of_real_ranks(
     assert planned.at(2).allocated.value < alone.at(2).allocated.value
 
 
-def test_small_traces_stand_for_all_blocks_and_sequences(step: Callable[..., StepSpec]) -> None:
+def test_small_traces_stand_for_all_blocks_and_sequences(step: MakeStep) -> None:
     spec = step("llama", blocks=7, ranks=3, autocast="bf16")
 
     whole = record_training(spec, config_of(spec), 6)
@@ -115,7 +117,7 @@ def test_small_traces_stand_for_all_blocks_and_sequences(step: Callable[..., Ste
     ids=["every weight, recomputed", "QLoRA"],
 )
 def test_a_family_in_parts_gives_every_number_of_ranks_length_and_rank(
-    step: Callable[..., StepSpec], blocks: int, changes: dict[str, Any]
+    step: MakeStep, blocks: int, changes: JsonDict
 ) -> None:
     """As a recording of all blocks shows; also where an adapter has fewer rows than there are
     devices, and no equal parts. One block fewer, and the step would be recorded whole.
@@ -166,9 +168,7 @@ def _counts_of_steps(work: Work) -> list[list[float]]:
     ]
 
 
-def test_ranks_that_do_not_divide_all_rows_are_traced_alone(
-    step: Callable[..., StepSpec], tmp_path: Path
-) -> None:
+def test_ranks_that_do_not_divide_all_rows_are_traced_alone(step: MakeStep, tmp_path: Path) -> None:
     """Of eight rows of an adapter, 16 ranks cannot have equal parts."""
     specs = {
         ranks: step("llama", blocks=1, ranks=ranks, adapter=Lora(8, "q_proj")) for ranks in (8, 16)
@@ -182,7 +182,7 @@ def test_ranks_that_do_not_divide_all_rows_are_traced_alone(
 
 
 def test_a_recording_leaves_no_process_group_and_tracebacks_as_they_were(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
 ) -> None:
     before = sys.excepthook
 
@@ -192,7 +192,7 @@ def test_a_recording_leaves_no_process_group_and_tracebacks_as_they_were(
     assert not torch.distributed.is_initialized()
 
 
-def test_more_ranks_need_less_each(step: Callable[..., StepSpec]) -> None:
+def test_more_ranks_need_less_each(step: MakeStep) -> None:
     peaks = [
         _peak(record_training(spec := step("llama", ranks=count), config_of(spec), 2))
         for count in (1, 2, 8)
@@ -202,9 +202,7 @@ def test_more_ranks_need_less_each(step: Callable[..., StepSpec]) -> None:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_no_rank_keeps_16_bit_copies_of_all_weights(
-    step: Callable[..., StepSpec], *, recompute: bool
-) -> None:
+def test_no_rank_keeps_16_bit_copies_of_all_weights(step: MakeStep, *, recompute: bool) -> None:
     spec = step("llama", blocks=6, ranks=4, autocast="bf16", recompute=recompute)
 
     trace = record_training(spec, config_of(spec), 1)
@@ -216,9 +214,7 @@ def test_no_rank_keeps_16_bit_copies_of_all_weights(
     assert 0 < max(alive) < whole_bytes / 2
 
 
-def test_a_rank_of_a_job_cannot_rehearse_another(
-    step: Callable[..., StepSpec], ranks: Ranks
-) -> None:
+def test_a_rank_of_a_job_cannot_rehearse_another(step: MakeStep, ranks: Ranks) -> None:
     spec = step("llama", ranks=2)
 
     def act(world: World) -> str:

@@ -1,18 +1,17 @@
 """A declared step's model with values: small, varied, and packed where the step says so."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from fixture_types import MakeStep
 
-from brimful.planning.step import Lora, StepSpec
+from brimful.planning.step import Lora
 from brimful.rehearsal.models import config_of, count_parameters, meta_model
 from brimful.rehearsal.real_models import real_model
 
 
 @pytest.mark.parametrize("adapter", [None, Lora(4)])
 def test_a_real_model_has_the_declared_parameters_with_small_values(
-    step: Callable[..., StepSpec], adapter: Lora | None
+    step: MakeStep, adapter: Lora | None
 ) -> None:
     spec = step(cuda=False, adapter=adapter)
     config = config_of(spec)

@@ -1,20 +1,19 @@
 """Smaller steps that keep every part of the planned one."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from small_plans import PLAINEST
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RecipeError
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 from brimful.rehearsal.reduced import LEAST, MOST_POSITIONS, reduced_step
 
 PLAN = replace(PLAINEST, micro_batches=(3, 3, 2), precision="bf16", attention="sdpa", loss_chunk=64)
 
 
-def test_a_step_that_is_small_enough_is_left_as_it_is(tiny: Callable[..., Recipe]) -> None:
+def test_a_step_that_is_small_enough_is_left_as_it_is(tiny: MakeRecipe) -> None:
     reduced = reduced_step(tiny(), PLAN, 300, 1e12)
     assert (reduced.micro_batches, reduced.loss_chunk, reduced.vocabulary, reduced.differences) == (
         (3, 3, 2),
@@ -46,7 +45,7 @@ def test_no_more_is_taken_away_than_needed(snapshot: SnapshotAssertion) -> None:
     assert differences == snapshot
 
 
-def test_grouped_heads_stay_grouped(tiny: Callable[..., Recipe]) -> None:
+def test_grouped_heads_stay_grouped(tiny: MakeRecipe) -> None:
     model = reduced_step(
         tiny("model.heads=8", "model.kv_heads=4", "model.width=128", "model.mlp_width=512"),
         PLAN,
@@ -57,7 +56,7 @@ def test_grouped_heads_stay_grouped(tiny: Callable[..., Recipe]) -> None:
 
 
 def test_sequences_too_long_for_stored_scores_are_shortened_whatever_the_device(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     reduced = reduced_step(
         tiny("sequence_length=4096"), replace(PLAN, sequence_length=4096), 300, 1e30

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_types import MakeStep
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from brimful.planning.step import Lora, StepSpec
+from brimful.base.types import JsonDict
+from brimful.planning.step import Lora
 from brimful.planning.trace import Trace
 from brimful.rehearsal import repeated_calls, training
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import record_training
 
-Step = Callable[..., StepSpec]
 aten = torch.ops.aten
 CALLS: dict[str, tuple[Any, Callable[[Tensor], tuple[Any, ...]]]] = {
     "a product": (aten.mm.default, lambda x: (x, x.t())),
@@ -106,7 +107,7 @@ def test_tensors_of_another_mode_are_left_to_torch(mode: FakeTensorMode) -> None
     ],
 )
 def test_a_recording_is_the_same_with_and_without(
-    step: Step, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    step: MakeStep, changes: JsonDict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = step("llama", **changes)
     quick = record_training(spec, config_of(spec), 2)

@@ -4,14 +4,15 @@ is said where they cannot be used.
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from archives import write_archive
+from brimful.base.types import JsonDict
 from brimful.planning.architecture import KEYS, values_of, widths
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.step import Lora, StepSpec, canonical
@@ -30,7 +31,7 @@ CONFIG = {**STRUCTURE, **values_of(NETWORK)}
 DEFAULTS = {"mlp_bias": False}
 
 
-def _key(config: dict[str, Any] = CONFIG, **changes: Any) -> TraceFamilyKey:
+def _key(config: JsonDict = CONFIG, **changes: Any) -> TraceFamilyKey:
     spec = StepSpec(canonical(config), 512, adapter=Lora(8))
     return family_keys_of(canonical_step(dataclasses.replace(spec, **changes)))[0]
 
@@ -73,7 +74,7 @@ def test_kernels_of_nvidia_cards_make_no_difference_elsewhere() -> None:
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Callable[..., Path]:
+def archive(tmp_path: Path) -> MakeRun:
     """`archive(torch="9.9")` was made with that version."""
 
     def write(**versions: str) -> Path:
@@ -85,7 +86,7 @@ def archive(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_why_an_archive_cannot_be_used_is_said(
-    archive: Callable[..., Path], tmp_path: Path, snapshot: SnapshotAssertion
+    archive: MakeRun, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     path = archive()
     assert [obstacle(each, tmp_path) for each in ("llama", "mistral")] == [None, None]

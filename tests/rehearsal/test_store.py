@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeStep, Refuses
 
 from archives import write_archive
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.base.version import version_of
 from brimful.planning.family import Family
 from brimful.planning.family_file import to_bytes
@@ -32,7 +33,6 @@ from brimful.rehearsal.shipped import About, library_versions, name_of
 from brimful.rehearsal.store import StoredFamilies, StoredTraces, canonical_step
 from brimful.rehearsal.tracer import record_family
 
-Step = Callable[..., StepSpec]
 WARM = """
 import dataclasses, json, sys
 from pathlib import Path
@@ -94,7 +94,7 @@ def _forget_versions() -> None:
     store.library_versions.cache_clear()
 
 
-def _small(step: Step, **changes: Any) -> StepSpec:
+def _small(step: MakeStep, **changes: Any) -> StepSpec:
     """A step that belongs to no family of several lengths."""
     return step("llama", **({"sequence_length": 16, "accumulates": False} | changes))
 
@@ -103,7 +103,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.xz"))
 
 
-def test_from_a_warm_folder_a_new_process_needs_no_torch(step: Step, tmp_path: Path) -> None:
+def test_from_a_warm_folder_a_new_process_needs_no_torch(step: MakeStep, tmp_path: Path) -> None:
     spec = _small(step)
     traces = StoredTraces(spec, tmp_path)
     peaks = [int(traces.at(size).live_E().max()) for size in (1, 4)]
@@ -122,7 +122,7 @@ def test_from_a_warm_folder_a_new_process_needs_no_torch(step: Step, tmp_path: P
 
 
 def test_one_file_serves_every_micro_batch_and_every_size_of_chunk(
-    step: Step, tmp_path: Path, made: list[TraceFamilyKey]
+    step: MakeStep, tmp_path: Path, made: list[TraceFamilyKey]
 ) -> None:
     first = [StoredTraces(_small(step), tmp_path).at(rows) for rows in (2, 3, 5, 2.5)]
     again = [StoredTraces(_small(step), tmp_path).at(rows) for rows in (2, 3, 5, 2.5)]
@@ -136,7 +136,7 @@ def test_one_file_serves_every_micro_batch_and_every_size_of_chunk(
 
 
 def test_members_of_a_family_share_a_file(
-    step: Step, tmp_path: Path, made: list[TraceFamilyKey]
+    step: MakeStep, tmp_path: Path, made: list[TraceFamilyKey]
 ) -> None:
     """One sequence has a family of its own only where it is a special case."""
     usual, special = (
@@ -158,7 +158,7 @@ def test_members_of_a_family_share_a_file(
 
 
 def test_a_step_that_repeats_in_nothing_is_recorded_at_every_micro_batch_and_that_is_remembered(
-    step: Step, tmp_path: Path, irregular: list[TraceFamilyKey]
+    step: MakeStep, tmp_path: Path, irregular: list[TraceFamilyKey]
 ) -> None:
     for _ in range(2):
         traces = StoredTraces(_small(step), tmp_path)
@@ -169,7 +169,7 @@ def test_a_step_that_repeats_in_nothing_is_recorded_at_every_micro_batch_and_tha
 
 
 def test_a_compiled_step_that_repeats_in_nothing_is_refused(
-    step: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: MakeStep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "_recorded", lambda *_: None)
 
@@ -178,7 +178,7 @@ def test_a_compiled_step_that_repeats_in_nothing_is_refused(
 
 
 def test_work_that_was_not_recorded_is_an_error(
-    step: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+    step: MakeStep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     def record(key: TraceFamilyKey, fewest: int = 0) -> Family:
         return dataclasses.replace(_recorded(key, fewest), work=None)
@@ -200,7 +200,7 @@ def test_work_that_was_not_recorded_is_an_error(
     ids=["empty", "cut off", "other bytes"],
 )
 def test_a_damaged_file_is_made_again(
-    step: Step, tmp_path: Path, made: list[TraceFamilyKey], damage: Callable[[bytes], bytes]
+    step: MakeStep, tmp_path: Path, made: list[TraceFamilyKey], damage: Callable[[bytes], bytes]
 ) -> None:
     first = StoredTraces(_small(step), tmp_path).at(3)
     (path,) = _files(tmp_path)
@@ -215,7 +215,7 @@ def test_a_damaged_file_is_made_again(
 
 @pytest.mark.parametrize("library", ["torch", "transformers", "peft"])
 def test_another_version_of_a_library_is_another_file(
-    step: Step,
+    step: MakeStep,
     tmp_path: Path,
     made: list[TraceFamilyKey],
     installed: dict[str, str],
@@ -233,14 +233,14 @@ def test_another_version_of_a_library_is_another_file(
     "changes",
     [{"sequence_length": 24}, {"recompute": True}, {"cuda": True}, {"optimizer": "8bit"}],
 )
-def test_another_step_is_another_file(step: Step, changes: dict[str, Any]) -> None:
+def test_another_step_is_another_file(step: MakeStep, changes: JsonDict) -> None:
     names = [name_of(family_keys_of(_small(step, **each))[-1], {}) for each in ({}, changes)]
 
     assert names[0] != names[1]
 
 
 def test_without_a_folder_nothing_is_kept(
-    step: Step, tmp_path: Path, made: list[TraceFamilyKey]
+    step: MakeStep, tmp_path: Path, made: list[TraceFamilyKey]
 ) -> None:
     for _ in range(2):
         StoredTraces(_small(step), None).at(3)
@@ -249,7 +249,7 @@ def test_without_a_folder_nothing_is_kept(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_both_16_bit_types_take_the_same_room_on_cuda_only(step: Step) -> None:
+def test_both_16_bit_types_take_the_same_room_on_cuda_only(step: MakeStep) -> None:
     on_cuda, on_cpu = (
         [step(cuda=cuda, weights=name, autocast=name) for name in ("fp16", "bf16")]
         for cuda in (True, False)
@@ -260,7 +260,7 @@ def test_both_16_bit_types_take_the_same_room_on_cuda_only(step: Step) -> None:
     assert canonical_step(step(cuda=True)) == step(cuda=True)
 
 
-def test_results_of_replays_are_kept(step: Step, tmp_path: Path) -> None:
+def test_results_of_replays_are_kept(step: MakeStep, tmp_path: Path) -> None:
     StoredTraces(_small(step), tmp_path).write_known({"a": [1, 2]})
 
     assert StoredTraces(_small(step), tmp_path).read_known() == {"a": [1, 2]}
@@ -278,7 +278,7 @@ def _archive(folder: Path, key: TraceFamilyKey, **versions: str) -> Path:
 
 @pytest.mark.parametrize("damage", [b"", b"a foreign file"])
 def test_what_comes_with_brimful_is_not_recorded(
-    step: Step, tmp_path: Path, made: list[TraceFamilyKey], damage: bytes
+    step: MakeStep, tmp_path: Path, made: list[TraceFamilyKey], damage: bytes
 ) -> None:
     spec = _small(step)
     path = _archive(tmp_path, family_keys_of(canonical_step(spec))[-1])
@@ -295,7 +295,7 @@ def test_what_comes_with_brimful_is_not_recorded(
 
 
 def test_what_comes_with_brimful_serves_libraries_of_the_same_minor_version(
-    step: Step, tmp_path: Path, made: list[TraceFamilyKey]
+    step: MakeStep, tmp_path: Path, made: list[TraceFamilyKey]
 ) -> None:
     key = family_keys_of(canonical_step(_small(step)))[-1]
     major, minor, *_ = library_versions()["torch"].split(".")
@@ -306,7 +306,7 @@ def test_what_comes_with_brimful_serves_libraries_of_the_same_minor_version(
     assert len(made) == 1
 
 
-def test_a_folders_config_is_that_of_the_catalog_with_defaults_and_tokens(step: Step) -> None:
+def test_a_folders_config_is_that_of_the_catalog_with_defaults_and_tokens(step: MakeStep) -> None:
     key = family_keys_of(canonical_step(_small(step)))[-1]
     defaults = json.loads(json.dumps(config_of(key.spec).to_dict()))
 
@@ -320,7 +320,7 @@ def test_a_folders_config_is_that_of_the_catalog_with_defaults_and_tokens(step: 
 
 
 def test_without_torch_what_is_not_kept_cannot_be_made(
-    step: Step, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+    step: MakeStep, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.setattr(store, "library_versions", dict)
 

@@ -2,15 +2,13 @@
 step runs.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
+from fixture_types import MakeStep
 from torch import nn
 
+from brimful.base.types import JsonDict
 from brimful.hardware.contention import CoreWatch
-from brimful.planning.step import StepSpec
 from brimful.rehearsal import timed_steps
 from brimful.rehearsal.timed_steps import _blocks_to_run, _size, _Stamps, time_passes, timed_passes
 
@@ -255,7 +253,7 @@ def _looks_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_timing_ends_when_its_time_is_over_and_what_was_timed_counts(
-    step: Callable[..., StepSpec], monkeypatch: pytest.MonkeyPatch
+    step: MakeStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every look at the clock takes a second: after some looks there is no time left."""
     now = _looks_take(1.0, monkeypatch)
@@ -278,7 +276,7 @@ def test_timing_ends_when_its_time_is_over_and_what_was_timed_counts(
     ids=["plain", "recomputed", "one pass", "bf16"],
 )
 def test_every_way_of_running_a_step_is_timed(
-    step: Callable[..., StepSpec], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    step: MakeStep, changes: JsonDict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timed_steps, "keep_freed_memory", lambda: None)
     _looks_take(0.001, monkeypatch)
@@ -294,6 +292,6 @@ def test_every_way_of_running_a_step_is_timed(
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_has_no_real_kernel_here_is_not_timed(step: Callable[..., StepSpec]) -> None:
+def test_what_has_no_real_kernel_here_is_not_timed(step: MakeStep) -> None:
     assert time_passes(step(cuda=False, optimizer="8bit"), 2, 0.05, threads=1) is None
     assert time_passes(step(cuda=False, options={"feedback": "block"}), 2, 0.05, threads=1) is None

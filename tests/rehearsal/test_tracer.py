@@ -5,15 +5,15 @@ rank, sequence length and network.
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeStep, Refuses
 from transformers import Gemma2Config, Lfm2Config
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.planning.architecture import Widths, values_of, widths
 from brimful.planning.family import Family
 from brimful.planning.family_file import from_bytes, to_bytes
@@ -30,21 +30,20 @@ from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.tracer import record_family
 from brimful.rehearsal.training import record_training
 
-Step = Callable[..., StepSpec]
-CUDA: dict[str, Any] = {
+CUDA: JsonDict = {
     "cuda": True,
     "autocast": "bf16",
     "sequence_length": 256,
     "loss_chunk": 700,
     "accumulates": False,
 }
-FROZEN: dict[str, Any] = {**CUDA, "weights": "bf16", "adapter": Lora(4)}
-ALONE: dict[str, Any] = {"blocks": 6, "sequence_length": 32, "loss_chunk": 64, "accumulates": False}
+FROZEN: JsonDict = {**CUDA, "weights": "bf16", "adapter": Lora(4)}
+ALONE: JsonDict = {"blocks": 6, "sequence_length": 32, "loss_chunk": 64, "accumulates": False}
 NETWORK = widths(h=192, d=24, n=12, g=4, f=328, v=777, blocks=8)
 """Matrices of which most are no multiple of what shares a scale in 4 bits."""
 
 
-def _gemma(step: Step, **changes: Any) -> StepSpec:
+def _gemma(step: MakeStep, **changes: Any) -> StepSpec:
     config = Gemma2Config(
         vocab_size=512,
         hidden_size=64,
@@ -144,7 +143,7 @@ def _assert_as_traced(family: Family, spec: StepSpec, micro_batch: int) -> None:
     ],
 )
 def test_every_rank_and_length_is_as_a_direct_trace_shows(
-    step: Step, changes: dict[str, Any], length: int, rank: int
+    step: MakeStep, changes: JsonDict, length: int, rank: int
 ) -> None:
     spec = _member(step("llama", blocks=1, **changes), length=length, rank=rank)
 
@@ -152,7 +151,7 @@ def test_every_rank_and_length_is_as_a_direct_trace_shows(
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
-def test_learned_positions_and_capped_scores_follow_the_length(step: Step, family: str) -> None:
+def test_learned_positions_and_capped_scores_follow_the_length(step: MakeStep, family: str) -> None:
     spec = (
         _gemma(step, **FROZEN, attention="eager")
         if family == "gemma2"
@@ -171,7 +170,7 @@ def test_learned_positions_and_capped_scores_follow_the_length(step: Step, famil
 )
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
 def test_one_sequence_where_it_is_a_special_case_is_as_its_own_trace_shows(
-    step: Step, family: str, place: dict[str, Any]
+    step: MakeStep, family: str, place: JsonDict
 ) -> None:
     spec = (
         _gemma(step, **place, adapter=Lora(4, "q_proj,up_proj"), attention="eager")
@@ -185,7 +184,7 @@ def test_one_sequence_where_it_is_a_special_case_is_as_its_own_trace_shows(
         _assert_as_traced(made, dataclasses.replace(member, loss_chunk=loss_chunk), 1)
 
 
-def test_many_blocks_follow_from_few(step: Step) -> None:
+def test_many_blocks_follow_from_few(step: MakeStep) -> None:
     spec = step("llama", blocks=6, **{**FROZEN, "adapter": Lora(4, "q_proj,up_proj")})
     member = _member(spec, length=640, rank=24)
 
@@ -200,7 +199,7 @@ def test_many_blocks_follow_from_few(step: Step) -> None:
 
 
 @pytest.mark.parametrize("key", ["widest", "alone"])
-def test_a_file_holds_all_of_a_family_in_few_bytes(step: Step, key: str) -> None:
+def test_a_file_holds_all_of_a_family_in_few_bytes(step: MakeStep, key: str) -> None:
     spec = step("llama", blocks=6, **{**FROZEN, "adapter": Lora(4, "q_proj,up_proj")})
     family = _family(family_keys_of(spec)[0 if key == "widest" else -1])
     content = to_bytes(family)
@@ -230,7 +229,7 @@ def _assert_equal(one: Any, other: Any) -> None:
 
 
 def test_once_a_trace_shows_that_four_blocks_do_not_repeat_five_are_taken(
-    step: Step, monkeypatch: pytest.MonkeyPatch
+    step: MakeStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = step("llama", blocks=7, cuda=True, adapter=Lora(4, "q_proj,up_proj"))
     traced = []
@@ -253,9 +252,9 @@ def test_once_a_trace_shows_that_four_blocks_do_not_repeat_five_are_taken(
     ids=["adapters", "one sequence is a special case"],
 )
 def test_no_more_is_recorded_than_it_takes(
-    step: Step,
+    step: MakeStep,
     family: str,
-    changes: dict[str, Any],
+    changes: JsonDict,
     recordings: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -303,7 +302,7 @@ def test_no_more_is_recorded_than_it_takes(
     ],
 )
 def test_any_micro_batch_is_as_a_direct_trace_shows(
-    step: Step, family: str, micro_batches: tuple[int, ...], changes: dict[str, Any]
+    step: MakeStep, family: str, micro_batches: tuple[int, ...], changes: JsonDict
 ) -> None:
     spec = step(family, **(ALONE | changes))
     traces = _alone(spec)
@@ -323,7 +322,7 @@ def test_any_micro_batch_is_as_a_direct_trace_shows(
     "loss_chunk", [32, 48, 64, 96, 1000], ids=lambda tokens: f"{tokens} of 96 tokens"
 )
 def test_one_set_of_traces_gives_the_peak_for_every_size_of_chunk(
-    step: Step, tmp_path_factory: pytest.TempPathFactory, loss_chunk: int
+    step: MakeStep, tmp_path_factory: pytest.TempPathFactory, loss_chunk: int
 ) -> None:
     """The chunked loss of 3 sequences of 32 tokens; logits of 512 entries are most of this model's
     memory.
@@ -341,7 +340,7 @@ def _one(spec: StepSpec, micro_batch: int) -> ParametricTrace:
     return _family(TraceFamilyKey(spec, micro_batch=micro_batch)).at(spec)
 
 
-def test_one_micro_batch_of_many_blocks_follows_from_few(step: Step) -> None:
+def test_one_micro_batch_of_many_blocks_follows_from_few(step: MakeStep) -> None:
     spec = step("llama", **ALONE)
 
     made, direct = _one(spec, 1), _direct(spec, 1)
@@ -373,7 +372,7 @@ def test_blocks_that_do_not_repeat_are_refused_and_traced_as_they_are() -> None:
 
 
 def test_a_further_trace_that_disagrees_is_believed(
-    step: Step, monkeypatch: pytest.MonkeyPatch
+    step: MakeStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sizes that are affine in 5 and 7 sequences, and not in any other number."""
     record = record_training

@@ -1,15 +1,16 @@
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
 import torch
+from fixture_types import MakeStep
 from torch import Tensor
 from transformers import masking_utils
 
+from brimful.base.types import JsonDict
 from brimful.planning.memory import phase_at
-from brimful.planning.step import Lora, Recompute, StepSpec
+from brimful.planning.step import Lora, Recompute
 from brimful.planning.trace import KINDS, Trace, in_one_pass
 from brimful.planning.work import PHASES
 from brimful.rehearsal.models import config_of
@@ -33,7 +34,7 @@ class _Phases:
 
 
 def test_the_steps_are_two_updates_the_second_with_two_micro_batches(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
 ) -> None:
     spec, phases = step("llama"), _Phases()
     model = real_model(spec, config_of(spec))
@@ -56,7 +57,7 @@ def test_the_steps_are_two_updates_the_second_with_two_micro_batches(
 
 @pytest.mark.parametrize("adapter", [None, Lora(4)])
 def test_a_step_without_its_second_micro_batch_is_the_step_that_accumulates_nothing(
-    step: Callable[..., StepSpec], adapter: Lora | None
+    step: MakeStep, adapter: Lora | None
 ) -> None:
     """But for the order of small tensors: all phases have the same peaks, to 1 KiB."""
     two, one = (
@@ -82,7 +83,7 @@ def _peaks(trace: Trace) -> dict[str, int]:
     return peaks
 
 
-def test_two_recordings_of_a_step_are_equal(step: Callable[..., StepSpec]) -> None:
+def test_two_recordings_of_a_step_are_equal(step: MakeStep) -> None:
     spec = step("qwen2", adapter=Lora(4), recompute=True)
 
     first, second = (record_training(spec, config_of(spec), 2) for _ in range(2))
@@ -91,7 +92,7 @@ def test_two_recordings_of_a_step_are_equal(step: Callable[..., StepSpec]) -> No
     assert first.sizes_S.tolist() == second.sizes_S.tolist()
 
 
-def test_a_recording_leaves_the_process_as_it_was(step: Callable[..., StepSpec]) -> None:
+def test_a_recording_leaves_the_process_as_it_was(step: MakeStep) -> None:
     spec, find, state = (
         step("llama", cuda=True),
         masking_utils.find_packed_sequence_indices,
@@ -107,7 +108,7 @@ def test_a_recording_leaves_the_process_as_it_was(step: Callable[..., StepSpec])
 
 
 def test_the_garbage_collector_waits_and_stays_off_where_it_was_off(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
 ) -> None:
     gc.disable()
     try:
@@ -120,7 +121,7 @@ def test_the_garbage_collector_waits_and_stays_off_where_it_was_off(
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
 def test_a_step_without_packing_or_padding_makes_no_mask_and_takes_the_flash_kernel(
-    step: Callable[..., StepSpec], family: str
+    step: MakeStep, family: str
 ) -> None:
     spec = step(family, cuda=True, weights="bf16", sequence_length=80)
 
@@ -133,9 +134,7 @@ def test_a_step_without_packing_or_padding_makes_no_mask_and_takes_the_flash_ker
 
 
 @pytest.mark.parametrize("cuda", [False, True])
-def test_recomputation_keeps_less_and_computes_more(
-    step: Callable[..., StepSpec], *, cuda: bool
-) -> None:
+def test_recomputation_keeps_less_and_computes_more(step: MakeStep, *, cuda: bool) -> None:
     specs = [
         step("llama", blocks=4, cuda=cuda, recompute=recompute, weights="bf16")
         for recompute in (False, True)
@@ -153,7 +152,7 @@ def test_recomputation_keeps_less_and_computes_more(
     "changes", [{}, {"adapter": Lora(4), "quantize": "nf4"}], ids=["full", "QLoRA"]
 )
 def test_selective_recomputation_runs_no_expensive_operator_again(
-    step: Callable[..., StepSpec], changes: dict[str, Any], *, cuda: bool
+    step: MakeStep, changes: JsonDict, *, cuda: bool
 ) -> None:
     def record(recompute: Recompute) -> Trace:
         spec = step("llama", blocks=4, cuda=cuda, recompute=recompute, weights="bf16", **changes)
@@ -181,7 +180,7 @@ def test_selective_recomputation_runs_no_expensive_operator_again(
 
 
 def test_nothing_but_weights_gradients_and_states_is_left_after_a_step(
-    step: Callable[..., StepSpec],
+    step: MakeStep,
 ) -> None:
     trace = record_training(step("llama"), config_of(step("llama")), 2)
 

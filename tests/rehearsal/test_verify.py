@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from small_plans import PLAINEST
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
@@ -15,7 +15,6 @@ from torch import Tensor
 from brimful.base.errors import PlanError
 from brimful.hardware import catalog
 from brimful.hardware.probe import probe
-from brimful.recipe import Recipe
 from brimful.rehearsal import one_step
 from brimful.rehearsal import verify as verify_module
 from brimful.rehearsal.verify import Verification, verify
@@ -30,7 +29,7 @@ def _failed(verification: Verification) -> set[str]:
 
 
 @pytest.fixture
-def verified(tiny: Callable[..., Recipe]) -> Callable[..., Verification]:
+def verified(tiny: MakeRecipe) -> Callable[..., Verification]:
     """`verified("key=value", precision="bf16")` verifies the tiny recipe on this CPU with fields of
     its plan replaced.
     """
@@ -203,7 +202,7 @@ def test_a_step_that_runs_out_of_memory_is_told_with_a_way_out(
 
 
 def test_another_devices_plan_runs_on_this_cpu_and_says_what_that_leaves_out(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
     snapshot: SnapshotAssertion,
 ) -> None:
     verification = verify(
@@ -217,5 +216,5 @@ def test_another_devices_plan_runs_on_this_cpu_and_says_what_that_leaves_out(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_sound_plan_passes_on_a_gpu(tiny: Callable[..., Recipe], precision: str) -> None:
+def test_a_sound_plan_passes_on_a_gpu(tiny: MakeRecipe, precision: str) -> None:
     assert _failed(verify(tiny(), replace(PLAN, precision=precision), probe("cuda"))) == set()

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Make, MakeStep
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as torch's documents write it
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import MixtralConfig
 
+from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.work import DTYPES, PHASES, Work
@@ -22,7 +24,6 @@ from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import prepare, record_training, run_steps
 
-Step = Callable[..., StepSpec]
 BATCH, LENGTH, WIDTH, INNER, GROUP, VOCABULARY, BLOCKS = 4, 64, 64, 160, 32, 512, 2
 TOKENS = BATCH * LENGTH
 LLAMA = BLOCKS * (2 * WIDTH * WIDTH + 2 * WIDTH * GROUP + 3 * WIDTH * INNER)
@@ -50,11 +51,11 @@ def _work(spec: StepSpec) -> Work:
     return work
 
 
-def _cuda(step: Step, family: str = "llama", **changes: Any) -> Work:
+def _cuda(step: MakeStep, family: str = "llama", **changes: Any) -> Work:
     return _work(step(family, cuda=True, weights="bf16", **changes)).part("micro-batch")
 
 
-def _of(function: Callable[..., Any], *tensors: Tensor, phase: str = "forward") -> Work:
+def _of(function: Make, *tensors: Tensor, phase: str = "forward") -> Work:
     """Operators of a function, its tensors known from before."""
     recorder = Recorder()
     for tensor in tensors:
@@ -76,7 +77,7 @@ def _flop(work: Work, class_name: str) -> float:
 
 @pytest.mark.parametrize(("family", "weights"), [("llama", LLAMA), ("gpt2", GPT2)])
 def test_a_step_multiplies_six_times_its_weights_and_three_and_a_half_times_its_scores(
-    step: Step, family: str, weights: int
+    step: MakeStep, family: str, weights: int
 ) -> None:
     """Forward 2 N, backward 4 N; a flash kernel makes five products backward for two forward."""
     work = _cuda(step, family)
@@ -90,7 +91,7 @@ def test_a_step_multiplies_six_times_its_weights_and_three_and_a_half_times_its_
     ("family", "weights"), [("llama", LLAMA - BLOCKS * WIDTH * INNER), ("gpt2", GPT2)]
 )
 def test_recomputation_is_one_forward_pass_of_the_blocks_more(
-    step: Step, family: str, weights: int
+    step: MakeStep, family: str, weights: int
 ) -> None:
     """Up to the last tensor that the backward pass needs: not a Llama block's last product; in
     GPT-2 dropout comes after it.
@@ -101,7 +102,7 @@ def test_recomputation_is_one_forward_pass_of_the_blocks_more(
     assert again.flop() == recomputed.flop() - plain.flop() == 2 * weights * TOKENS + SCORES
 
 
-def test_adapters_save_the_gradients_of_the_weights_but_for_their_own(step: Step) -> None:
+def test_adapters_save_the_gradients_of_the_weights_but_for_their_own(step: MakeStep) -> None:
     """2 N forward and 2 N for gradients that pass through, of which the first block's q, k and v
     need none without an adapter before them.
     """
@@ -114,7 +115,7 @@ def test_adapters_save_the_gradients_of_the_weights_but_for_their_own(step: Step
     assert flop == least - unused
 
 
-def test_an_evaluation_batch_is_a_forward_pass_of_twice_the_sequences(step: Step) -> None:
+def test_an_evaluation_batch_is_a_forward_pass_of_twice_the_sequences(step: MakeStep) -> None:
     work = _work(step(cuda=True, weights="bf16")).part("evaluation")
 
     assert work.flop() == 2 * (2 * (LLAMA + HEAD) * TOKENS + SCORES)
@@ -151,7 +152,7 @@ def test_experts_multiply_only_the_rows_that_were_sent_to_them() -> None:
     ids=["llama, uneven chunks", "gpt2, recomputed", "LoRA, recomputed", "bert"],
 )
 def test_torch_counts_as_many_flop_in_the_real_step(
-    step: Step, family: str, changes: dict[str, Any]
+    step: MakeStep, family: str, changes: JsonDict
 ) -> None:
     spec = step(family, attention="eager", sequence_length=32, **changes)
     model = real_model(spec, config_of(spec))
@@ -245,7 +246,7 @@ ROWS = torch.zeros(7, dtype=torch.int64)
     ],
 )
 def test_an_operator_reads_its_operands_and_writes_its_result(
-    function: Callable[..., Any], tensors: tuple[Tensor, ...], class_name: str, moved_bytes: int
+    function: Make, tensors: tuple[Tensor, ...], class_name: str, moved_bytes: int
 ) -> None:
     work = _of(function, *tensors)
 
@@ -323,7 +324,7 @@ def test_a_chain_ends_with_its_phase_and_writes_what_the_next_one_needs() -> Non
     ("optimizer", "bytes_per_element"), [("fused", 32), ("8bit", 4 + 4 + 4 * 2 + 4 + 4 * 2)]
 )
 def test_an_update_is_summed_over_parameters_and_touches_weights_gradients_and_states(
-    step: Step, optimizer: str, bytes_per_element: int
+    step: MakeStep, optimizer: str, bytes_per_element: int
 ) -> None:
     """fp32 throughout, as the parameters that 8-bit states leave out are: weight, gradient and two
     states; a fused update scales gradients too.
@@ -356,11 +357,11 @@ def test_a_list_of_tensors_takes_few_kernels(tensors: int, elements: int, launch
     assert work.launches_W.tolist() == [launches]
 
 
-def test_four_bit_layers_unpack_their_weights_forward_and_backward(step: Step) -> None:
+def test_four_bit_layers_unpack_their_weights_forward_and_backward(step: MakeStep) -> None:
     """The plain step's products. NF4 reads half a byte for every weight, writes two and the
     weight's fp32 scales, one for 64 weights, and reads these again.
     """
-    changes: dict[str, Any] = {"adapter": Lora(4, "q_proj"), "loss": "model"}
+    changes: JsonDict = {"adapter": Lora(4, "q_proj"), "loss": "model"}
     plain, packed = _cuda(step, **changes), _cuda(step, quantize="nf4", **changes)
 
     rows_W = packed.operators_W == packed.operators.index("dequantise_nf4")

@@ -12,6 +12,8 @@ import pytest
 from fixture_types import MakeRun
 from safetensors.numpy import save_file
 
+from brimful.base.types import JsonDict
+
 STEPS = 500
 START_UNIX_S = 1_790_000_000.0
 STEP_TIME_S = 0.34
@@ -54,7 +56,7 @@ model:
   width: 256
 """
 
-LAYERS: dict[str, Any] = {
+LAYERS: JsonDict = {
     "tokens": 4096,
     "alignment": {
         "mean_cosine": 0.25,
@@ -92,7 +94,7 @@ LAYERS: dict[str, Any] = {
     },
 }
 
-PLAN: dict[str, Any] = {
+PLAN: JsonDict = {
     "device": {"name": "AMD EPYC 9R14", "kind": "cpu", "threads": 2},
     "choices": [
         {
@@ -170,7 +172,7 @@ PLAN: dict[str, Any] = {
     },
 }
 
-SCORES: dict[str, Any] = {
+SCORES: JsonDict = {
     "validation": {
         "loss": 3.0312,
         "perplexity": 20.72,
@@ -192,7 +194,7 @@ SCORES: dict[str, Any] = {
     },
 }
 
-DATA: dict[str, Any] = {
+DATA: JsonDict = {
     "sources": [
         "python-docs: the language reference and docstrings of Python 3.11",
         "python-code: functions of the standard library with docstrings",
@@ -240,7 +242,7 @@ DATA: dict[str, Any] = {
     "notes": ["12 files of the standard library did not parse and were left out."],
 }
 
-ENVIRONMENT: dict[str, Any] = {
+ENVIRONMENT: JsonDict = {
     "brimful": "0.1.0",
     "python": "3.11.2",
     "platform": "Linux-6.18-x86_64",
@@ -257,7 +259,7 @@ ENVIRONMENT: dict[str, Any] = {
     "git": None,
 }
 
-SAMPLES: list[dict[str, Any]] = [
+SAMPLES: list[JsonDict] = [
     {
         "prompt": "def ",
         "completion": (
@@ -278,7 +280,7 @@ SAMPLES: list[dict[str, Any]] = [
 ]
 
 
-def step_record(step: int, random: np.random.Generator) -> dict[str, Any]:
+def step_record(step: int, random: np.random.Generator) -> JsonDict:
     """A step of a believable small training run."""
     loss = (
         2.95
@@ -305,12 +307,12 @@ def step_record(step: int, random: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def run_records(last_step: int) -> list[dict[str, Any]]:
+def run_records(last_step: int) -> list[JsonDict]:
     """The records of metrics.jsonl up to `last_step`; ends with an end record when that is the last
     one.
     """
     random = np.random.default_rng(7)
-    records: list[dict[str, Any]] = [
+    records: list[JsonDict] = [
         {
             "kind": "start",
             "step": 0,
@@ -346,7 +348,7 @@ def run_records(last_step: int) -> list[dict[str, Any]]:
     return records
 
 
-def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+def write_lines(path: Path, records: list[JsonDict]) -> None:
     """One JSON object a line."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
@@ -497,7 +499,7 @@ data: {path: org/code, loss_on: completion}
 optimizer: {kind: paged_adamw_8bit, learning_rate: 0.0002}
 evaluation: {tasks: [code-syntax, bleu]}
 """
-TUNED_DATA: dict[str, Any] = {
+TUNED_DATA: JsonDict = {
     "sources": ["org/code"],
     "template": "chat",
     "splits": {
@@ -524,7 +526,7 @@ TUNED_DATA: dict[str, Any] = {
 TUNED_PLAN = PLAN | {"predicted": PLAN["predicted"] | {"parameters": 122_400}}
 
 
-def _answer_record(number: int, completion: str, error: str = "", **more: Any) -> dict[str, Any]:
+def _answer_record(number: int, completion: str, error: str = "", **more: Any) -> JsonDict:
     """A record of TASK.jsonl: an answer of code-syntax, which parses unless there is an error."""
     return {
         "id": f"ex/{number}",
@@ -540,7 +542,7 @@ def _answer_record(number: int, completion: str, error: str = "", **more: Any) -
     } | more
 
 
-def _write_answers(folder: Path, task: str, records: list[dict[str, Any]], **summary: Any) -> None:
+def _write_answers(folder: Path, task: str, records: list[JsonDict], **summary: Any) -> None:
     """TASK.json and TASK.jsonl as an evaluation leaves them; the metrics are the means of the
     scores.
     """
@@ -596,7 +598,7 @@ def tuned_run(new_run: MakeRun) -> MakeRun:
         validation = {
             key: value for key, value in SCORES["validation"].items() if key != "baselines"
         } | {"loss": 1.5, "loss_interval": [1.4, 1.6]}
-        told: dict[str, Any] = {
+        told: JsonDict = {
             "recipe": TUNED_RECIPE,
             "data": TUNED_DATA,
             "plan": TUNED_PLAN,
@@ -617,7 +619,7 @@ def untuned() -> Callable[..., None]:
 
 
 @pytest.fixture
-def answer_of() -> Callable[..., dict[str, Any]]:
+def answer_of() -> Callable[..., JsonDict]:
     """`answer_of(3, "def f(): ...", error="")` is a record of TASK.jsonl."""
     return _answer_record
 
@@ -676,7 +678,7 @@ def _label_score(
     )
 
 
-LabelScore = Callable[..., dict[str, Any]]
+LabelScore = Callable[..., JsonDict]
 
 
 @pytest.fixture(scope="session")
@@ -693,8 +695,8 @@ def label_score() -> LabelScore:
         floor: bool = True,
         repeated: int = 20,
         sharpness: float = 2.5,
-    ) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads(
+    ) -> JsonDict:
+        made: JsonDict = json.loads(
             _label_score(names, positive, multiple, seed, floor, repeated, sharpness)
         )
         return made
@@ -715,7 +717,7 @@ optimizer: {learning_rate: 0.0005}
 """
 
 
-def _label_data() -> dict[str, Any]:
+def _label_data() -> JsonDict:
     """data.json of labelled texts."""
     other = {"split": "train", "where": "messages.tsv:3", "label": "ham", "text": "see you at five"}
     return {
@@ -770,7 +772,7 @@ def _label_data() -> dict[str, Any]:
     }
 
 
-def _label_records() -> list[dict[str, Any]]:
+def _label_records() -> list[JsonDict]:
     """metrics.jsonl of a classifier: the evaluation with the least objective is not that with the
     least loss.
     """
@@ -797,7 +799,7 @@ def labelled_run(new_run: MakeRun, label_score: LabelScore) -> MakeRun:
             split: label_score("ham", "spam", positive="spam", seed=seed)
             for seed, split in enumerate(("validation", "test"))
         }
-        told: dict[str, Any] = {
+        told: JsonDict = {
             "recipe": CLASSIFY_RECIPE,
             "data": _label_data(),
             "scores": scores,
@@ -828,7 +830,7 @@ def fresh_text_run(new_run: MakeRun) -> MakeFresh:
         layers: Any = LAYERS,
     ) -> Path:
         evaluations = {step: loss + 100 / step for step in range(50, STEPS + 1, 50)}
-        records: list[dict[str, Any]] = [
+        records: list[JsonDict] = [
             {"kind": "start", "step": 0, "total_steps": STEPS, "tokens_per_step": 4096}
         ]
         for step in range(1, STEPS + 1):

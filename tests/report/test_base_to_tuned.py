@@ -3,11 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.base_to_tuned import MOST_LINES, WIDTH, base_lines, base_to_tuned
 from brimful.report.page.html import write_report
 from brimful.runs import read_run
@@ -21,7 +21,7 @@ PAIR = {
 }
 
 
-def add_records(run: Path, *records: dict[str, Any]) -> None:
+def add_records(run: Path, *records: JsonDict) -> None:
     path = run / JOURNAL_FILE
     lines = path.read_text(encoding="utf-8").splitlines()
     lines[1:1] = [json.dumps(record) for record in records]
@@ -94,7 +94,7 @@ def test_tasks_are_those_that_both_models_had(
     tuned_run: MakeRun,
     untuned: Callable[..., None],
     answered: Callable[..., None],
-    answer_of: Callable[..., dict[str, Any]],
+    answer_of: Callable[..., JsonDict],
     snapshot: SnapshotAssertion,
 ) -> None:
     folder = tuned_run()

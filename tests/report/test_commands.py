@@ -3,11 +3,10 @@ lies and however it is called.
 """
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_types import MakeRun
+from fixture_types import MakeRecipe, MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.chains.pipeline import folder_of
@@ -44,24 +43,24 @@ def written(folder: Path, recipe: Recipe, name: str = "recipe.yaml") -> Path:
     ],
 )
 def test_the_command_that_continues_finds_the_folder(
-    tiny: Callable[..., Recipe], tmp_path: Path, place: str
+    tiny: MakeRecipe, tmp_path: Path, place: str
 ) -> None:
     folder = written(tmp_path / place, tiny())
     assert reaches(continue_command(folder)) == ("train", folder)
     assert reaches(continue_command(folder, command="brimful run tiny.yaml 'x")) == ("run", folder)
 
 
-def test_a_run_in_its_place_needs_no_changes(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_run_in_its_place_needs_no_changes(tiny: MakeRecipe, tmp_path: Path) -> None:
     folder = written(tmp_path / "runs" / "tiny", tiny())
     assert continue_command(folder) == f"brimful train {folder}/recipe.yaml"
 
 
-def test_a_folder_of_its_own_is_kept(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_folder_of_its_own_is_kept(tiny: MakeRecipe, tmp_path: Path) -> None:
     folder = written(tmp_path / "mine" / "tiny", tiny(f"run.folder={tmp_path / 'mine'}"))
     assert continue_command(folder) == f"brimful train {folder}/recipe.yaml"
 
 
-def test_a_member_goes_on_with_its_study(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_member_goes_on_with_its_study(tiny: MakeRecipe, tmp_path: Path) -> None:
     study = written(
         tmp_path / "runs" / "s", tiny("study={variants: {a: []}}", "name=s"), "study.yaml"
     )
@@ -79,9 +78,7 @@ def test_a_chain_that_was_moved_has_no_command(tmp_path: Path) -> None:
     assert continue_command(chain.rename(tmp_path / "runs" / "other")) is None
 
 
-def test_a_copy_in_a_mirror_goes_on_in_the_runs_folder(
-    tiny: Callable[..., Recipe], tmp_path: Path
-) -> None:
+def test_a_copy_in_a_mirror_goes_on_in_the_runs_folder(tiny: MakeRecipe, tmp_path: Path) -> None:
     drive = tmp_path / "drive"
     folder = written(drive / "tiny", tiny(f"run.mirror={drive}"))
     assert continue_command(folder, is_mirrored=True) == f"brimful train {folder}/recipe.yaml"
@@ -100,7 +97,7 @@ def test_what_has_no_recipe_has_no_command(tmp_path: Path, text: str) -> None:
 
 
 def test_a_folder_whose_name_no_run_can_have_has_no_command(
-    tiny: Callable[..., Recipe], tmp_path: Path
+    tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     assert continue_command(written(tmp_path / "runs" / "my run", tiny())) is None
 

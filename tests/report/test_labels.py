@@ -4,11 +4,11 @@ is called luck.
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.labels import (
     calibration_sentence,
     choice_sentences,
@@ -30,21 +30,21 @@ from brimful.report.labels import (
 from brimful.runs.parsing import parse
 from brimful.runs.scores import LabelScore, read_scores
 
-MakeScore = Callable[..., dict[str, Any]]
+MakeScore = Callable[..., JsonDict]
 MANY = tuple(f"intent {number}" for number in range(24))
 
 
-def typed(score: dict[str, Any]) -> LabelScore:
+def typed(score: JsonDict) -> LabelScore:
     return parse(LabelScore, score)
 
 
 @pytest.fixture
-def spam(label_score: MakeScore) -> dict[str, Any]:
+def spam(label_score: MakeScore) -> JsonDict:
     return copy.deepcopy(label_score("ham", "spam", positive="spam"))
 
 
 def test_test_is_the_split_that_counts_and_splits_of_other_kinds_are_left_aside(
-    spam: dict[str, Any],
+    spam: JsonDict,
 ) -> None:
     scores = {"test": spam, "validation": spam, "held out": {"loss": 2.0}, "broken": 3}
     assert list(read_scores(scores).labels) == ["validation", "test"]
@@ -54,7 +54,7 @@ def test_test_is_the_split_that_counts_and_splits_of_other_kinds_are_left_aside(
 
 
 def test_every_metric_stands_beside_the_floors_with_intervals_and_the_paired_difference(
-    spam: dict[str, Any],
+    spam: JsonDict,
 ) -> None:
     spam["metrics"]["f1"] = {"value": 0.9421, "low": 0.91, "high": 0.968}
     spam["floor"]["metrics"]["f1"] = {"value": 0.9205, "low": 0.88, "high": 0.95}
@@ -82,7 +82,7 @@ def test_every_metric_stands_beside_the_floors_with_intervals_and_the_paired_dif
     ],
 )
 def test_a_difference_is_real_where_its_interval_leaves_out_0(
-    spam: dict[str, Any], low: float, high: float, told: str
+    spam: JsonDict, low: float, high: float, told: str
 ) -> None:
     spam["floor"]["difference"] = {"pr_auc": {"value": (low + high) / 2, "low": low, "high": high}}
     found = {row.key: row.difference.note for row in metrics_of(typed(spam))}
@@ -91,7 +91,7 @@ def test_a_difference_is_real_where_its_interval_leaves_out_0(
 
 
 def test_the_area_under_precision_and_recall_names_the_base_rate_and_areas_are_no_percentages(
-    spam: dict[str, Any],
+    spam: JsonDict,
 ) -> None:
     spam["metrics"] |= {
         "base_rate": {"value": 0.134, "low": 0.1, "high": 0.2},
@@ -107,7 +107,7 @@ def test_the_area_under_precision_and_recall_names_the_base_rate_and_areas_are_n
 
 @pytest.mark.parametrize("nothing", [None, {"value": None, "low": None, "high": None}])
 def test_a_metric_that_is_not_known_is_left_out_and_one_without_an_interval_stands_alone(
-    spam: dict[str, Any], nothing: object
+    spam: JsonDict, nothing: object
 ) -> None:
     spam["metrics"] |= {"f1": nothing, "accuracy": {"value": 0.5, "low": None, "high": None}}
     spam |= {"floor": None, "metrics_with_repeated": None}
@@ -122,7 +122,7 @@ def test_a_metric_that_is_not_known_is_left_out_and_one_without_an_interval_stan
 
 
 def test_scores_without_anything_in_them_break_nothing() -> None:
-    empty: dict[str, Any] = {"kind": "labels", "labels": ["a", "b"]}
+    empty: JsonDict = {"kind": "labels", "labels": ["a", "b"]}
     assert metrics_of(typed(empty)) == []
     assert metric_table(typed(empty)) is mistake_table(typed(empty), 9) is None
     assert (
@@ -141,7 +141,7 @@ def test_scores_without_anything_in_them_break_nothing() -> None:
 
 
 def test_the_threshold_tells_its_policy_where_it_was_chosen_and_what_even_odds_would_give(
-    spam: dict[str, Any],
+    spam: JsonDict,
     snapshot: SnapshotAssertion,
 ) -> None:
     spam["threshold"] = {
@@ -180,9 +180,7 @@ def test_with_several_labels_per_text_each_has_its_threshold_and_its_counts(
     assert confusion(typed(score)) is None
 
 
-def test_repeated_texts_are_counted_apart(
-    spam: dict[str, Any], snapshot: SnapshotAssertion
-) -> None:
+def test_repeated_texts_are_counted_apart(spam: JsonDict, snapshot: SnapshotAssertion) -> None:
     assert count_sentence(typed(spam)) == snapshot
     assert count_sentence(typed(spam | {"repeated": 0})) == "220 texts"
 
@@ -201,7 +199,7 @@ def test_the_temperature_says_which_way_probabilities_were_off(
     )
 
 
-def test_the_floor_tells_what_it_is(spam: dict[str, Any], snapshot: SnapshotAssertion) -> None:
+def test_the_floor_tells_what_it_is(spam: JsonDict, snapshot: SnapshotAssertion) -> None:
     assert floor_sentence(typed(spam)) == snapshot
 
 
@@ -212,7 +210,7 @@ def test_settings_of_the_floor_read_as_words(snapshot: SnapshotAssertion) -> Non
     )
 
 
-def test_the_matrix_of_few_labels_is_a_table_of_counts(spam: dict[str, Any]) -> None:
+def test_the_matrix_of_few_labels_is_a_table_of_counts(spam: JsonDict) -> None:
     table = confusion_table(typed(spam))
     assert table is not None
     assert table.columns == ("True label", "given ham", "given spam")
@@ -252,7 +250,7 @@ def test_of_many_labels_the_most_confused_pairs_and_the_worst_labels_come_first(
     assert len(labels.text_rows) == len(MANY)
 
 
-def test_a_label_without_texts_has_dashes(spam: dict[str, Any]) -> None:
+def test_a_label_without_texts_has_dashes(spam: JsonDict) -> None:
     spam["by_label"]["ham"] = {
         "precision": {"value": 0.0, "low": 0.0, "high": 0.2},
         "recall": {"value": None},
@@ -264,7 +262,7 @@ def test_a_label_without_texts_has_dashes(spam: dict[str, Any]) -> None:
     assert table.text_rows[0] == ("ham", "0.0% [0.0%, 20.0%]", "-", "-", "0")
 
 
-def test_a_matrix_that_does_not_fit_the_labels_is_none(spam: dict[str, Any]) -> None:
+def test_a_matrix_that_does_not_fit_the_labels_is_none(spam: JsonDict) -> None:
     for wrong in (None, [[1]], [[1, 2], [3]], [[1, 2], [3, None]], "x"):
         assert confusion(typed(spam | {"confusion": wrong})) is None
 
@@ -281,7 +279,7 @@ def test_mistakes_keep_their_order_and_lists_of_labels_are_joined() -> None:
 
 
 def test_the_verdict_tells_the_main_metric_of_test_and_how_far_it_is_from_the_floor(
-    spam: dict[str, Any], label_score: MakeScore, snapshot: SnapshotAssertion
+    spam: JsonDict, label_score: MakeScore, snapshot: SnapshotAssertion
 ) -> None:
     spam["metrics"] |= {
         name: {"value": value, "low": value - 0.02, "high": value + 0.02}

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from fixture_types import MakeRun
@@ -10,6 +9,7 @@ from run_records import measured_step as step
 from run_records import start
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.predictions import (
     Comparison,
     comparisons,
@@ -89,7 +89,7 @@ def test_the_time_of_the_bases_answers_is_measured_once_all_of_them_are_there(
     tuned_run: MakeRun,
     untuned: Callable[..., None],
     answered: Callable[..., None],
-    answer_of: Callable[..., dict[str, Any]],
+    answer_of: Callable[..., JsonDict],
 ) -> None:
     plan = {
         "predicted": {"base_answers_time_s": 2.0},

@@ -5,19 +5,19 @@ look.
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.page.headline import task_verdict
 from brimful.report.page.html import write_report
 from brimful.report.tasks import MAX_LINES, TaskView, answer_sets, cut, task_views
 from brimful.report.views import AuthoredAnswer, Fold, Prompted
 from brimful.runs.tasks import read_evaluations
 
-Record = Callable[..., dict[str, Any]]
+Record = Callable[..., JsonDict]
 Answered = Callable[..., None]
 
 
@@ -36,7 +36,7 @@ def metrics_of(view: TaskView) -> tuple[tuple[str, ...], ...]:
 
 
 @pytest.fixture
-def records(answer_of: Record) -> list[dict[str, Any]]:
+def records(answer_of: Record) -> list[JsonDict]:
     """Three answers that parse and three that do not."""
     good = [answer_of(number, f"def f{number}():\n    return {number}") for number in range(3)]
     bad = [
@@ -48,7 +48,7 @@ def records(answer_of: Record) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def run(tuned_run: MakeRun, answered: Answered, records: list[dict[str, Any]]) -> Path:
+def run(tuned_run: MakeRun, answered: Answered, records: list[JsonDict]) -> Path:
     folder = tuned_run()
     answered(folder, "code-syntax", records)
     bleu = [
@@ -135,7 +135,7 @@ def test_the_untuned_model_stands_beside_with_the_way_it_was_asked(
 
 
 def test_another_version_of_a_task_is_not_put_beside(
-    run: Path, answered: Answered, records: list[dict[str, Any]]
+    run: Path, answered: Answered, records: list[JsonDict]
 ) -> None:
     answered(run / "untuned", "code-syntax", records, version=2)
     tasks, before = read_evaluations(run, ["code-syntax"]), read_evaluations(run / "untuned")
@@ -155,7 +155,7 @@ def test_tasks_that_share_their_answers_show_them_once_the_best_and_the_worst(
 
 
 def test_few_answers_are_all_shown_once(
-    tuned_run: MakeRun, answered: Answered, records: list[dict[str, Any]]
+    tuned_run: MakeRun, answered: Answered, records: list[JsonDict]
 ) -> None:
     folder = tuned_run()
     answered(folder, "code-syntax", records[2:5])

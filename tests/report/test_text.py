@@ -1,9 +1,8 @@
 """Results as lines for a terminal."""
 
-from typing import Any
-
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.evaluation.diagnose import Finding
 from brimful.report.predictions import PREDICTED_NAMES, Comparison
 from brimful.report.text import (
@@ -12,7 +11,7 @@ from brimful.report.text import (
     finding_lines,
 )
 
-SCORE: dict[str, Any] = {
+SCORE: JsonDict = {
     "loss": 3.03125,
     "perplexity": 20.7231,
     "bits_per_byte": 1.41834,

@@ -2,25 +2,25 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.predictions import comparisons
 from brimful.report.time_spent import TimeSpent, time_spent
 from brimful.runs import read_run
 from brimful.runs.measurements import measured
 
 
-def start(step: int = 0) -> dict[str, Any]:
+def start(step: int = 0) -> JsonDict:
     return {"kind": "start", "step": step, "total_steps": 40, "resumed": step > 0}
 
 
 def steps(
     first: int, last: int, step_time_s: float, wait_s: float | None = None, time_s: float = 0.0
-) -> list[dict[str, Any]]:
+) -> list[JsonDict]:
     waited = {} if wait_s is None else {"loader_wait_s": wait_s}
     return [
         {
@@ -36,7 +36,7 @@ def steps(
     ]
 
 
-def beside(step: int) -> list[dict[str, Any]]:
+def beside(step: int) -> list[JsonDict]:
     return [
         {"kind": "evaluation", "step": step, "loss": 1.0, "seconds": 3.0},
         {"kind": "checkpoint", "step": step, "bytes": 100, "seconds": 1.0},
@@ -47,8 +47,8 @@ END = {"kind": "end", "step": 40, "seconds": 100.0, "reason": "finished"}
 
 
 @pytest.fixture
-def spent(new_run: Callable[..., Path]) -> Callable[..., TimeSpent]:
-    def of(*records: dict[str, Any], monitor: list[dict[str, Any]] | None = None) -> TimeSpent:
+def spent(new_run: MakeRun) -> Callable[..., TimeSpent]:
+    def of(*records: JsonDict, monitor: list[JsonDict] | None = None) -> TimeSpent:
         folder = new_run(metrics=list(records))
         if monitor is not None:
             (folder / "monitor.jsonl").write_text(
@@ -117,9 +117,9 @@ def test_a_killed_session_has_at_least_the_time_of_its_steps(
     assert (found.start_s, found.lost_s) == (0.0, 0.0)
 
 
-def monitor(*sessions: tuple[float, bool]) -> list[dict[str, Any]]:
+def monitor(*sessions: tuple[float, bool]) -> list[JsonDict]:
     """(seconds, whether it ended by itself) of each; one begins where the one before it ended."""
-    records: list[dict[str, Any]] = []
+    records: list[JsonDict] = []
     time_s = 0.0
     for covers_s, is_ended in sessions:
         begin = {"kind": "monitor", "time": time_s}
@@ -157,12 +157,12 @@ def test_without_a_kill_nothing_is_lost(spent: Callable[..., TimeSpent]) -> None
     )
 
 
-def test_no_timed_step_no_time_spent(new_run: Callable[..., Path]) -> None:
+def test_no_timed_step_no_time_spent(new_run: MakeRun) -> None:
     assert time_spent(read_run(new_run(metrics=[start()]))) is None
 
 
 def test_energy_is_measured_where_every_session_was_watched(
-    new_run: Callable[..., Path], snapshot: SnapshotAssertion
+    new_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
     records = [start(), *steps(1, 20, 1.0), start(20), *steps(21, 40, 1.0, time_s=100.0), END]
     whole, half = new_run("whole", metrics=records), new_run("half", metrics=records)
@@ -186,7 +186,7 @@ def test_energy_is_measured_where_every_session_was_watched(
     [(1000.0, 1000 * 36 / 3600), (960.0, 960 * 36 / 3600), (940.0, None), (50.0, None)],
 )
 def test_energy_of_a_part_of_the_run_is_not_told(
-    new_run: Callable[..., Path], watched_s: float, energy_wh: float | None
+    new_run: MakeRun, watched_s: float, energy_wh: float | None
 ) -> None:
     """A monitor that ended early, as where the disk was full for a moment, in a run of 1000 s."""
     folder = new_run(metrics=[start(), *steps(1, 40, 25.0), {**END, "seconds": 1000.0}])

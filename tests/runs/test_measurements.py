@@ -1,8 +1,6 @@
 """What a run measured follows from its records in the stated way."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,6 +8,7 @@ from fixture_types import MakeRun
 from run_records import measured_step as step
 from run_records import start
 
+from brimful.base.types import JsonDict
 from brimful.model.build import build, num_parameters
 from brimful.recipe import Recipe
 from brimful.runs import read_run
@@ -231,7 +230,7 @@ def test_a_damaged_model_file_counts_no_parameters(tmp_path: Path) -> None:
     assert counted_parameters(tmp_path) is None
 
 
-def evaluation(step: int, loss: float) -> dict[str, Any]:
+def evaluation(step: int, loss: float) -> JsonDict:
     return {"kind": "evaluation", "step": step, "loss": loss, "seconds": 60.0}
 
 
@@ -296,7 +295,7 @@ def test_random_directions_of_kernel_attention_are_no_parameters(tmp_path: Path)
         assert counted_parameters(tmp_path / architecture) == num_parameters(model)
 
 
-def test_numbers_beyond_what_was_ever_counted_are_left_out(new_run: Callable[..., Path]) -> None:
+def test_numbers_beyond_what_was_ever_counted_are_left_out(new_run: MakeRun) -> None:
     """Steps of 1e308 and integers of 400 digits, as a damaged line may tell them."""
     odd = [
         {"kind": "step", "step": step, "loss": 1.0, "step_time_s": 10**308, "memory_bytes": 10**400}

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from brimful.base.types import Json
-from brimful.runs.parsing import WHOLE, Bounds, parse, parse_value
+from brimful.base.types import Bounds, Json, JsonDict
+from brimful.runs.parsing import WHOLE, parse, parse_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Outer:
 
 
 def test_every_field_is_read_from_its_key() -> None:
-    values: dict[str, Any] = {
+    values: JsonDict = {
         "rate": 1,
         "count": 3.0,
         "name": 7,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from brimful.base.types import JsonDict
 from brimful.generation.requests import Finish
 from brimful.selection.draw import seed_of
 from brimful.selection.sample import JudgedSample, SampledPrompt
@@ -23,7 +24,7 @@ def sample() -> SampleMaker:
     """`sample(number, path="a", ...)` gives a correct sample of question "q" with changes."""
 
     def make(number: int = 0, **changes: Any) -> JudgedSample:
-        fields: dict[str, Any] = {
+        fields: JsonDict = {
             "question": "q",
             "number": number,
             "completion": f"text {number}",

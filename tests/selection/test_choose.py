@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from brimful.base.types import JsonDict
 from brimful.selection.choose import SelectionRules, choose, obstacle, prefix, settled
 from brimful.selection.sample import JudgedSample
 
@@ -54,9 +55,7 @@ def test_the_order_of_arrival_does_not_matter(sample: Any) -> None:
         ({"tokens": 20, "finish": "stop"}, None),
     ],
 )
-def test_what_may_not_be_kept_says_why(
-    sample: Any, changes: dict[str, Any], fate: str | None
-) -> None:
+def test_what_may_not_be_kept_says_why(sample: Any, changes: JsonDict, fate: str | None) -> None:
     rules = replace(RULES, min_answer_tokens=5, max_answer_tokens=20)
 
     assert obstacle(sample(**changes), rules) == fate

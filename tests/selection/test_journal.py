@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, records_lost
+from brimful.base.types import JsonDict
 from brimful.data.formats import Message, examples_of
 from brimful.data.readers import read_rows
 from brimful.recipe import DataRecipe
@@ -35,7 +36,7 @@ from brimful.selection.sample import JudgedSample, SampledPrompt
 Written = Callable[[SampledPrompt, int], JudgedSample]
 
 RULES = SelectionRules(samples_per_prompt=4, keep_per_prompt=2)
-DECIDES: dict[str, Any] = {
+DECIDES: JsonDict = {
     "model": "a1b2",
     "verifier": "number",
     "sampling": {"temperature": 0.7, "top_k": None},
@@ -168,7 +169,7 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(
     assert path.read_text().endswith('{"question": "q"}\n')
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path) -> list[JsonDict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

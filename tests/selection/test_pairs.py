@@ -10,6 +10,7 @@ from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.data.preferences import preferences_of
 from brimful.data.readers import read_rows
 from brimful.recipe import DataRecipe
@@ -19,7 +20,7 @@ from brimful.selection.pairs import PairCounts, write_pairs
 from brimful.selection.sample import JudgedSample, SampledPrompt
 
 RULES = SelectionRules(samples_per_prompt=12, keep_per_prompt=2)
-WRONG: dict[str, Any] = {"status": "wrong", "detail": "other number"}
+WRONG: JsonDict = {"status": "wrong", "detail": "other number"}
 
 
 def asked(*names: str) -> list[SampledPrompt]:

@@ -8,6 +8,7 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import RunFolderError
+from brimful.base.types import JsonDict
 from brimful.selection.sample import JudgedSample
 
 
@@ -27,7 +28,7 @@ from brimful.selection.sample import JudgedSample
         {"value": math.inf, "logprob": -math.inf},
     ],
 )
-def test_a_sample_comes_back_as_it_was(sample: Any, changes: dict[str, Any]) -> None:
+def test_a_sample_comes_back_as_it_was(sample: Any, changes: JsonDict) -> None:
     written = sample(4, **changes)
 
     line = json.dumps(written.to_json(), allow_nan=False)
@@ -57,7 +58,7 @@ def test_nan_comes_back_as_nan(sample: Any) -> None:
     ],
 )
 def test_what_is_no_sample_is_refused_with_its_place_and_field(
-    sample: Any, changes: dict[str, Any], named: str, refuses: Refuses
+    sample: Any, changes: JsonDict, named: str, refuses: Refuses
 ) -> None:
     with refuses(RunFolderError, names=["line 3", str(named)]):
         JudgedSample.from_json(sample().to_json() | changes, "a file, line 3")

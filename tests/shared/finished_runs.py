@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from brimful.base.rundir import read_journal
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline
 from brimful.recipe import Recipe
 from brimful.runs.files import CHECKPOINTS_FOLDER, JOURNAL_FILE
@@ -18,7 +19,7 @@ def train(recipe: Recipe, **options: Any) -> Path:
     return pipeline.train(recipe, Console(file=StringIO()), **options).folder
 
 
-def records_of(folder: Path | str, *kinds: str) -> list[dict[str, Any]]:
+def records_of(folder: Path | str, *kinds: str) -> list[JsonDict]:
     """What the journal of a run holds of these kinds."""
     return [each for each in read_journal(Path(folder, JOURNAL_FILE)) if each["kind"] in kinds]
 

@@ -1,17 +1,19 @@
 """Runs on preferences that tests stop and compare."""
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_journal
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline
 from brimful.hardware.probe import probe
 from brimful.kinds.pairs import PairRunData
@@ -27,7 +29,7 @@ def run(recipe: Recipe) -> Path:
     return pipeline.run(recipe, Console(file=StringIO(), width=160)).parent
 
 
-def steps_of(folder: Path) -> list[dict[str, Any]]:
+def steps_of(folder: Path) -> list[JsonDict]:
     """The journal's steps."""
     return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
 
@@ -44,7 +46,7 @@ def step_of(recipe: Recipe) -> StepSpec:
 
 
 def assert_stopped_ends_like_undisturbed(
-    recipe: Callable[..., Recipe], shared: Sequence[str], monkeypatch: pytest.MonkeyPatch
+    recipe: MakeRecipe, shared: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is stopped in its first evaluation and gone on with ends bit for bit like one
     that is not.
@@ -53,7 +55,7 @@ def assert_stopped_ends_like_undisturbed(
     stopped_once = recipe(*shared, "run.name=stopped", "checkpoint.every=2")
     real, stops = PairRunData.validate, iter([True])
 
-    def stopping(data: PairRunData, *args: Any, **values: Any) -> dict[str, Any]:
+    def stopping(data: PairRunData, *args: Any, **values: Any) -> JsonDict:
         if next(stops, False):
             raise Interrupted("stopped", signal.SIGTERM)
         return real(data, *args, **values)

@@ -20,6 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from brimful.base.types import JsonDict
 from brimful.hardware.host import cpu_has_bf16
 from brimful.model.published import attach_adapters
 from brimful.recipe import AdapterRecipe
@@ -30,7 +31,7 @@ needs_bf16 = pytest.mark.skipif(
     not (cpu_has_bf16() and torch.ops.mkldnn._is_mkldnn_bf16_supported()),
     reason="this processor has no instructions for bf16 products",
 )
-_SIZES: dict[str, Any] = {
+_SIZES: JsonDict = {
     "vocab_size": 300,
     "max_position_embeddings": CONTEXT,
     "hidden_size": 256,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from brimful.base.types import JsonDict
+
 NOW = 2_000_000_000.0
 """Unix seconds at which watched runs begin."""
 START = {
@@ -22,7 +24,7 @@ class FakeClock:
         return self.now_s
 
 
-def step(number: int, **changes: Any) -> dict[str, Any]:
+def step(number: int, **changes: Any) -> JsonDict:
     """A step of a run that is shown while it trains."""
     record = {
         "kind": "step",
@@ -35,12 +37,12 @@ def step(number: int, **changes: Any) -> dict[str, Any]:
     return record | {"memory_bytes": 2 * 1024**3, "skipped": 0} | changes
 
 
-def watched_step(number: int, **changes: Any) -> dict[str, Any]:
+def watched_step(number: int, **changes: Any) -> JsonDict:
     """A step of a watched run, which makes two in a second."""
     return step(number, tokens_per_second=8192.0, time=NOW + number * 0.5) | changes
 
 
-def measured_step(number: int, time: float, **changes: Any) -> dict[str, Any]:
+def measured_step(number: int, time: float, **changes: Any) -> JsonDict:
     """A step whose measurements are looked at."""
     return {
         "kind": "step",
@@ -53,6 +55,6 @@ def measured_step(number: int, time: float, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def start(at: int, total: int = 4) -> dict[str, Any]:
+def start(at: int, total: int = 4) -> JsonDict:
     """The start of a session of a short run."""
     return {"kind": "start", "step": at, "total_steps": total}

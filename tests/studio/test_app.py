@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
 from brimful.base.local_server import Guard
+from brimful.base.types import JsonDict
 from brimful.studio import app
 from brimful.studio.app import Studio, offered_files
 from brimful.studio.asked import PageRequest
@@ -192,7 +192,7 @@ def test_what_nobody_waits_for_ends_and_too_much_at_once_is_refused(
         ended.set()
 
     studio = Studio({"plan": wait}, frozenset(), Library(tmp_path), KEY, is_local=True)
-    headers: dict[str, Any] = {"content-type": "application/json"}
+    headers: JsonDict = {"content-type": "application/json"}
     with listening(studio) as port:
         first, other = (HTTPConnection("127.0.0.1", port) for _ in range(2))
         first.request("POST", "/act/plan", b"{}", headers)

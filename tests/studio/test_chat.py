@@ -4,19 +4,17 @@ conversation as it was.
 
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asked_pages import Page
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError, RequestError
 from brimful.chains import pipeline
-from brimful.recipe import Recipe
 from brimful.studio.chat import ChatActs, generation_request, turns_of
 from brimful.studio.library import Library
 
@@ -56,7 +54,7 @@ def test_a_conversation_that_is_none_is_told(text: str, refuses: Refuses) -> Non
 
 
 @pytest.fixture
-def tuned(tuning: Callable[..., Recipe]) -> Path:
+def tuned(tuning: MakeRecipe) -> Path:
     """A run that was tuned in one step."""
     return pipeline.train(tuning("training.steps=1"), Console(quiet=True)).folder
 

@@ -5,13 +5,13 @@ in one message.
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
+from brimful.base.types import JsonDict
 from brimful.model import catalog
 from brimful.recipe import OF_RECIPE, Recipe, load, load_text, shipped_names
 from brimful.studio.fit_request import FitRequest, in_a_shell, known_models, recipe_for
@@ -243,6 +243,6 @@ def test_own_data_and_further_keys_are_part_of_the_recipe_and_of_the_command() -
 
 
 @pytest.mark.parametrize("wrong", [{"data": "x.jsonl"}, {"changes": ("data.path=/etc/passwd",)}])
-def test_pages_for_others_name_no_data(wrong: dict[str, Any], refuses: Refuses) -> None:
+def test_pages_for_others_name_no_data(wrong: JsonDict, refuses: Refuses) -> None:
     with refuses(RequestError):
         recipe_for(FitRequest("quickstart", **wrong), local_folders=False)

@@ -1,13 +1,12 @@
 """Runs to talk to: loaded once, one at a time, stopped between tokens."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
@@ -17,7 +16,6 @@ from brimful.base.manifest import note_hashes
 from brimful.chains import pipeline
 from brimful.generation.answers import GenerationRequest
 from brimful.generation.sampler import GREEDY
-from brimful.recipe import Recipe
 from brimful.runs.deciding import recipe_of_run
 from brimful.studio import models
 from brimful.studio.models import (
@@ -35,7 +33,7 @@ HOW = GenerationRequest(GREEDY, tokens=6)
 
 
 @pytest.fixture
-def tuned(tuning: Callable[..., Recipe]) -> Path:
+def tuned(tuning: MakeRecipe) -> Path:
     """A run that was tuned in two steps."""
     return pipeline.train(tuning("training.steps=2"), Console(quiet=True)).folder
 

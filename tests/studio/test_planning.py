@@ -3,17 +3,17 @@ they are learned; a training that is started.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from asked_pages import Page
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from small_plans import SMALL_FILE
 
 from brimful.base.errors import DataError, RequestError
-from brimful.recipe import Recipe, load
+from brimful.base.types import JsonDict
+from brimful.recipe import load
 from brimful.studio.fit_request import FitRequest
 from brimful.studio.jobs import Jobs
 from brimful.studio.planners import Planners, Superseded
@@ -44,7 +44,7 @@ def test_what_is_no_whole_number_is_told(text: str) -> None:
 
 
 def test_controls_make_a_question_and_a_pasted_text_comes_first() -> None:
-    values: dict[str, Any] = {"model": " quickstart ", "method": "lora", "rank": "8", "batch": "4"}
+    values: JsonDict = {"model": " quickstart ", "method": "lora", "rank": "8", "batch": "4"}
     values |= {"tokens": "10M", "margin": "tight", "devices": ["This machine", "NVIDIA L4"]}
     values |= {"together": "2", "data": "my chats.jsonl", "changes": ["", "a=1 'b=two words'"]}
 
@@ -144,7 +144,7 @@ def test_a_page_that_leaves_ends_what_it_waited_for(planners: Planners) -> None:
 
 
 def test_data_are_shown_as_they_are_learned_and_what_is_left_out_is_told(
-    planners: Planners, tuning: Callable[..., Recipe], examples_file: Path, tmp_path: Path
+    planners: Planners, tuning: MakeRecipe, examples_file: Path, tmp_path: Path
 ) -> None:
     recipe = tuning()
     with examples_file.open("a") as rows:

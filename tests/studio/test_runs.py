@@ -9,20 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asked_pages import Page
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline
-from brimful.recipe import Recipe
 from brimful.studio import runs
 from brimful.studio.jobs import Jobs
 from brimful.studio.library import Library
@@ -40,7 +40,7 @@ def write(folder: Path, steps: int, loss: float = 5.0) -> Path:
     folder.mkdir(exist_ok=True, parents=True)
     (folder / "recipe.yaml").write_text(f"name: {folder.name}\n{SHAPE}")
     (folder / "plan.json").write_text(json.dumps(PLAN))
-    records: list[dict[str, Any]] = [{"kind": "start", "step": 0, "total_steps": 8}]
+    records: list[JsonDict] = [{"kind": "start", "step": 0, "total_steps": 8}]
     records += [
         {"kind": "step", "step": step, "loss": loss - step / 8, "step_time_s": 0.1, "tokens": step}
         for step in range(1, steps + 1)
@@ -227,7 +227,7 @@ def test_a_run_that_begins_shows_what_it_prints_until_it_has_a_folder(
 
 @pytest.fixture
 def begun(
-    tuning: Callable[..., Recipe], acts: RunActs, folder: Path, monkeypatch: pytest.MonkeyPatch
+    tuning: MakeRecipe, acts: RunActs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
     """The name of a run that another shell started, and that goes on until it is stopped."""
     monkeypatch.setenv("BRIMFUL_RUNS", str(folder))
@@ -274,7 +274,7 @@ def test_a_run_is_stopped_with_a_checkpoint_and_continued(acts: RunActs, begun: 
 
 @pytest.mark.usefixtures("warm_processes")
 def test_a_finished_run_is_exported_by_the_command_that_is_shown(
-    tuning: Callable[..., Recipe], acts: RunActs, folder: Path, monkeypatch: pytest.MonkeyPatch
+    tuning: MakeRecipe, acts: RunActs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BRIMFUL_RUNS", str(folder))
     pipeline.train(tuning("training.steps=1", "run.name=done"), Console(quiet=True))

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
+from brimful.base.types import JsonDict
+
 SMALL = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -27,14 +29,14 @@ def _small_model(**changes: Any) -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(**SMALL | changes))
 
 
-def _rows(count: int = 96, shortest: int = 16) -> list[dict[str, Any]]:
+def _rows(count: int = 96, shortest: int = 16) -> list[JsonDict]:
     drawn = torch.Generator().manual_seed(0)
     sizes = torch.randint(shortest, 17, (count,), generator=drawn).tolist()
     ids = [torch.randint(3, 64, (size,), generator=drawn).tolist() for size in sizes]
     return [{"input_ids": each, "labels": each} for each in ids]
 
 
-def _padded(of: list[dict[str, Any]]) -> dict[str, Tensor]:
+def _padded(of: list[JsonDict]) -> dict[str, Tensor]:
     longest = max(len(row["input_ids"]) for row in of)
 
     def column(name: str, fill: int) -> Tensor:
@@ -79,12 +81,12 @@ def small_model() -> Callable[..., LlamaForCausalLM]:
 
 
 @pytest.fixture
-def rows() -> Callable[..., list[dict[str, Any]]]:
+def rows() -> Callable[..., list[JsonDict]]:
     """`rows(count, shortest)`: tokens and labels of 16 or fewer positions."""
     return _rows
 
 
 @pytest.fixture
-def padded() -> Callable[[list[dict[str, Any]]], dict[str, Tensor]]:
+def padded() -> Callable[[list[JsonDict]], dict[str, Tensor]]:
     """A collator that pads to the longest row."""
     return _padded

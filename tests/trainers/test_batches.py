@@ -1,12 +1,12 @@
 """The largest micro-batch that a run meets is found by the trainer's own loader."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import datasets
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import Make, Refuses
 from torch.utils.data import IterableDataset
 
 from brimful.base.errors import PlanError
@@ -21,9 +21,7 @@ def _met(trainer: Any, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["list", "columns"])
-def test_it_is_the_largest_that_the_run_meets(
-    make_trainer: Callable[..., Any], rows: Callable[..., Any], kind: str
-) -> None:
+def test_it_is_the_largest_that_the_run_meets(make_trainer: Make, rows: Make, kind: str) -> None:
     data = rows(shortest=2)
     if kind == "columns":
         data = datasets.Dataset.from_list(data)
@@ -33,7 +31,7 @@ def test_it_is_the_largest_that_the_run_meets(
 
 
 def test_another_micro_batch_and_a_whole_epoch_are_looked_at_as_they_would_be(
-    make_trainer: Callable[..., Any], rows: Callable[..., Any]
+    make_trainer: Make, rows: Make
 ) -> None:
     trainer = make_trainer(train_dataset=rows(40, shortest=2), max_steps=-1, num_train_epochs=1)
 
@@ -42,7 +40,7 @@ def test_another_micro_batch_and_a_whole_epoch_are_looked_at_as_they_would_be(
     assert trainer.args.per_device_train_batch_size == 4
 
 
-def test_random_states_are_left_as_they_were(make_trainer: Callable[..., Any]) -> None:
+def test_random_states_are_left_as_they_were(make_trainer: Make) -> None:
     trainer, before = make_trainer(), torch.get_rng_state()
     longest_batch(trainer, 2, 2)
 
@@ -57,9 +55,7 @@ class _Stream(IterableDataset[Any]):
         yield from self._rows
 
 
-def test_of_a_stream_the_beginning_is_looked_at(
-    make_trainer: Callable[..., Any], rows: Callable[..., Any]
-) -> None:
+def test_of_a_stream_the_beginning_is_looked_at(make_trainer: Make, rows: Make) -> None:
     data = [*rows(8, shortest=2), *rows(4)]
     trainer = make_trainer(train_dataset=_Stream(data))
 
@@ -67,7 +63,7 @@ def test_of_a_stream_the_beginning_is_looked_at(
 
 
 def test_a_loader_that_gives_rows_and_an_empty_one_are_refused(
-    make_trainer: Callable[..., Any], refuses: Refuses
+    make_trainer: Make, refuses: Refuses
 ) -> None:
     trainer = make_trainer()
     trainer.data_collator = list

@@ -1,19 +1,16 @@
 """The callback measures a training, changes nothing of it and writes a page."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import Make
 
 import brimful
 
 
-def test_alone_it_measures_and_changes_nothing(
-    make_trainer: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_alone_it_measures_and_changes_nothing(make_trainer: Make, tmp_path: Path) -> None:
     weights = []
     callback = brimful.BrimfulCallback(tmp_path / "report.html")
     for added in ([], [callback]):
@@ -31,7 +28,7 @@ def test_alone_it_measures_and_changes_nothing(
 
 
 def test_a_prepared_trainer_writes_predicted_beside_measured(
-    make_trainer: Callable[..., Any], tmp_path: Path
+    make_trainer: Make, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
     plan = brimful.prepare(trainer)
@@ -44,7 +41,7 @@ def test_a_prepared_trainer_writes_predicted_beside_measured(
 
 
 def test_evaluations_and_checkpoints_are_no_part_of_a_step(
-    make_trainer: Callable[..., Any], rows: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    make_trainer: Make, rows: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_out = []
     callback = brimful.BrimfulCallback()
@@ -59,7 +56,7 @@ def test_evaluations_and_checkpoints_are_no_part_of_a_step(
 
 
 def test_a_page_that_cannot_be_written_does_not_end_the_training(
-    make_trainer: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make_trainer: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a file").write_text("")
     callback = brimful.BrimfulCallback(tmp_path / "a file" / "report.html")

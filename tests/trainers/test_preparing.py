@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import Make, Refuses
 from rich.console import Console
 
 import brimful
 from brimful.base.errors import DeviceError, PlanError, RequestError
+from brimful.base.types import JsonDict
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 
@@ -44,9 +45,9 @@ LOGS = {"logging_strategy": "steps", "logging_steps": 1, "max_steps": STEPS}
 
 
 def test_the_losses_are_those_of_the_untouched_trainer(
-    make_trainer: Callable[..., Any],
-    small_model: Callable[..., Any],
-    rows: Callable[..., Any],
+    make_trainer: Make,
+    small_model: Make,
+    rows: Make,
     quiet: Console,
     losses: Callable[[Any], list[float]],
 ) -> None:
@@ -65,7 +66,7 @@ def test_the_losses_are_those_of_the_untouched_trainer(
 
 
 def test_a_trainer_that_would_not_fit_is_made_to_fit(
-    make_trainer: Callable[..., Any], small_model: Callable[..., Any], quiet: Console
+    make_trainer: Make, small_model: Make, quiet: Console
 ) -> None:
     wide = {"vocab_size": 60_000, "hidden_size": 64}
     trainer = make_trainer(small_model(**wide), per_device_train_batch_size=32)
@@ -88,7 +89,7 @@ def test_a_trainer_that_would_not_fit_is_made_to_fit(
 
 
 def test_the_effective_batch_is_divided_by_whole_numbers_only(
-    make_trainer: Callable[..., Any], small_model: Callable[..., Any], quiet: Console
+    make_trainer: Make, small_model: Make, quiet: Console
 ) -> None:
     wide = small_model(vocab_size=60_000, hidden_size=64)
     trainer = make_trainer(wide, per_device_train_batch_size=31)
@@ -98,8 +99,8 @@ def test_the_effective_batch_is_divided_by_whole_numbers_only(
 
 
 def test_a_device_that_holds_not_one_row_is_told_with_what_would_take_less(
-    make_trainer: Callable[..., Any],
-    small_model: Callable[..., Any],
+    make_trainer: Make,
+    small_model: Make,
     refuses: Refuses,
     quiet: Console,
 ) -> None:
@@ -118,12 +119,12 @@ def test_a_device_that_holds_not_one_row_is_told_with_what_would_take_less(
     ],
 )
 def test_the_advice_takes_less(
-    make_trainer: Callable[..., Any],
-    small_model: Callable[..., Any],
+    make_trainer: Make,
+    small_model: Make,
     quiet: Console,
     model: dict[str, int],
     rows_of_a_pass: int,
-    advised: dict[str, Any],
+    advised: JsonDict,
 ) -> None:
     peaks = []
     for settings in ({}, advised):
@@ -137,7 +138,7 @@ def test_the_advice_takes_less(
 
 
 def test_a_prepared_trainer_has_one_callback_of_the_newest_plan(
-    make_trainer: Callable[..., Any], quiet: Console
+    make_trainer: Make, quiet: Console
 ) -> None:
     trainer = make_trainer()
     for _ in range(2):
@@ -151,7 +152,7 @@ def test_a_prepared_trainer_has_one_callback_of_the_newest_plan(
     assert [each._plan for each in added] == [plan]
 
 
-def test_what_was_done_is_said(make_trainer: Callable[..., Any], snapshot: Any) -> None:
+def test_what_was_done_is_said(make_trainer: Make, snapshot: Any) -> None:
     told = io.StringIO()
     trainer = make_trainer(per_device_train_batch_size=2, gradient_accumulation_steps=4)
     brimful.prepare(trainer, "Tesla T4", console=Console(file=told, width=200))
@@ -160,7 +161,7 @@ def test_what_was_done_is_said(make_trainer: Callable[..., Any], snapshot: Any) 
 
 
 def test_what_a_user_may_not_expect_is_noted(
-    make_trainer: Callable[..., Any], rows: Callable[..., Any], quiet: Console, snapshot: Any
+    make_trainer: Make, rows: Make, quiet: Console, snapshot: Any
 ) -> None:
     trainer = make_trainer(
         options={"eval_dataset": rows(4)},
@@ -183,7 +184,7 @@ def test_what_a_user_may_not_expect_is_noted(
 
 
 def test_without_accelerate_it_says_how_to_get_it(
-    make_trainer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+    make_trainer: Make, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     trainer, find = make_trainer(), importlib.util.find_spec
     monkeypatch.setattr(
@@ -193,9 +194,7 @@ def test_without_accelerate_it_says_how_to_get_it(
         brimful.prepare(trainer)
 
 
-def test_what_cannot_be_prepared_is_refused(
-    make_trainer: Callable[..., Any], refuses: Refuses
-) -> None:
+def test_what_cannot_be_prepared_is_refused(make_trainer: Make, refuses: Refuses) -> None:
     with refuses(RequestError, names=["train_dataset"]):
         brimful.prepare(make_trainer(train_dataset=None))
     with refuses(RequestError, names=["auto_find_batch_size"]):
@@ -208,9 +207,7 @@ def test_what_cannot_be_prepared_is_refused(
         brimful.prepare(make_trainer(), "Tesla T5")
 
 
-def test_sharded_and_parallel_trainers_are_refused(
-    make_trainer: Callable[..., Any], refuses: Refuses
-) -> None:
+def test_sharded_and_parallel_trainers_are_refused(make_trainer: Make, refuses: Refuses) -> None:
     for name in ("is_deepspeed_enabled", "is_fsdp_enabled"):
         trainer = make_trainer()
         setattr(trainer, name, True)  # as the Trainer has it where it is configured
@@ -218,9 +215,7 @@ def test_sharded_and_parallel_trainers_are_refused(
             brimful.prepare(trainer)
 
 
-def test_a_trainer_that_trained_is_refused(
-    make_trainer: Callable[..., Any], refuses: Refuses
-) -> None:
+def test_a_trainer_that_trained_is_refused(make_trainer: Make, refuses: Refuses) -> None:
     trainer = make_trainer(max_steps=1)
     trainer.train()
     with refuses(RequestError, names=["trained already"]):

@@ -1,10 +1,9 @@
 """A step's time is predicted where rates are known."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import torch
+from fixture_types import Make
 
 from brimful.hardware import catalog
 from brimful.rehearsal.foreign import plan_model
@@ -12,7 +11,7 @@ from brimful.trainers.rates import predicted_step
 
 
 def test_more_passes_take_longer_and_unknown_rates_give_nothing(
-    small_model: Callable[..., Any],
+    small_model: Make,
 ) -> None:
     device = catalog.get("Tesla T4")
     ids_BT = torch.zeros((2, 16), dtype=torch.int64)

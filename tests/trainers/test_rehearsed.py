@@ -1,23 +1,24 @@
 """A Trainer's own loop on tensors without values takes the memory of the real one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
 from accelerate.state import AcceleratorState, GradientState
-from fixture_types import Refuses
+from fixture_types import Make, Refuses
 from peft import LoraConfig, get_peft_model
 from torch.profiler import ProfilerActivity, profile
 
 from brimful.base.errors import PlanError
+from brimful.base.types import JsonDict
 from brimful.planning.trace import Trace
 from brimful.rehearsal.training import without_garbage_collector
 from brimful.trainers.batches import longest_batch
 from brimful.trainers.rehearsed import RehearsedStep, rehearse
 from measured_steps import read_profile, storage_bytes
 
-JOBS: Mapping[str, dict[str, Any]] = {
+JOBS: Mapping[str, JsonDict] = {
     "accumulated": {"gradient_accumulation_steps": 3, "per_device_train_batch_size": 2},
     "recomputed in bf16": {"activation_checkpointing": True, "bf16": True},
     "without clipping, foreach": {"max_grad_norm": 0.0, "optim": "adamw_torch"},
@@ -42,7 +43,7 @@ def _measured_bytes(trainer: Any) -> int:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_the_peak_is_that_of_the_real_trainer(
-    make_trainer: Callable[..., Any], small_model: Callable[..., Any], job: str
+    make_trainer: Make, small_model: Make, job: str
 ) -> None:
     trainer = make_trainer(small_model(hidden_size=64, vocab_size=512), **JOBS[job])
     predicted_bytes = int(_traced(trainer).live_E().max())
@@ -51,9 +52,7 @@ def test_the_peak_is_that_of_the_real_trainer(
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_adapters_on_padded_rows_too(
-    make_trainer: Callable[..., Any], small_model: Callable[..., Any], rows: Callable[..., Any]
-) -> None:
+def test_adapters_on_padded_rows_too(make_trainer: Make, small_model: Make, rows: Make) -> None:
     model = small_model(hidden_size=64, vocab_size=512)
     adapted = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear"))
     trainer = make_trainer(adapted, rows(shortest=8), seed=1)
@@ -64,7 +63,7 @@ def test_adapters_on_padded_rows_too(
 
 
 def test_a_mask_that_hides_nothing_is_dropped_as_in_the_real_step(
-    make_trainer: Callable[..., Any], rows: Callable[..., Any], padded: Callable[..., Any]
+    make_trainer: Make, rows: Make, padded: Make
 ) -> None:
     trainer = make_trainer()
     full = padded(rows(4))
@@ -79,7 +78,7 @@ def test_a_mask_that_hides_nothing_is_dropped_as_in_the_real_step(
 
 
 def test_the_trainer_and_what_accelerate_shares_are_left_as_they_were(
-    make_trainer: Callable[..., Any],
+    make_trainer: Make,
 ) -> None:
     trainer = make_trainer()
     weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
@@ -99,7 +98,7 @@ def test_the_trainer_and_what_accelerate_shares_are_left_as_they_were(
 
 
 def test_an_optimizer_of_ones_own_is_rehearsed_with_its_states(
-    make_trainer: Callable[..., Any], small_model: Callable[..., Any]
+    make_trainer: Make, small_model: Make
 ) -> None:
     states = []
     for momentum in (0.0, 0.9):
@@ -112,9 +111,7 @@ def test_an_optimizer_of_ones_own_is_rehearsed_with_its_states(
     assert states[1] - states[0] == 4 * sum(each.numel() for each in model.parameters())
 
 
-def test_eight_bit_states_take_a_quarter(
-    make_trainer: Callable[..., Any], small_model: Callable[..., Any]
-) -> None:
+def test_eight_bit_states_take_a_quarter(make_trainer: Make, small_model: Make) -> None:
     model = {"hidden_size": 128, "vocab_size": 512}
     ends = []
     for optim in ("adamw_torch", "adamw_bnb_8bit"):
@@ -126,8 +123,8 @@ def test_eight_bit_states_take_a_quarter(
 
 
 def test_a_step_that_reads_what_its_layers_computed_is_refused(
-    make_trainer: Callable[..., Any],
-    small_model: Callable[..., Any],
+    make_trainer: Make,
+    small_model: Make,
     refuses: Refuses,
 ) -> None:
     model = small_model()

@@ -1,12 +1,11 @@
 """A loop of one's own is measured, and its first batch's shapes say what to expect."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import Make, Refuses
 from torch import nn
 
 import brimful
@@ -23,7 +22,7 @@ def _loop(model: Any, optimizer: torch.optim.Optimizer, steps: int = 3, passes: 
 
 
 def test_steps_and_micro_batches_are_counted_and_the_page_is_written(
-    small_model: Callable[..., Any], tmp_path: Path
+    small_model: Make, tmp_path: Path
 ) -> None:
     model = small_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -38,7 +37,7 @@ def test_steps_and_micro_batches_are_counted_and_the_page_is_written(
     assert "1 prediction: error" in page
 
 
-def test_the_prediction_is_that_of_plan_model(small_model: Callable[..., Any]) -> None:
+def test_the_prediction_is_that_of_plan_model(small_model: Make) -> None:
     model = small_model()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     with brimful.watching(model, optimizer, report=None) as watch:
@@ -52,7 +51,7 @@ def test_the_prediction_is_that_of_plan_model(small_model: Callable[..., Any]) -
     assert watch.predicted.footprint.allocated == memory.at(2).allocated
 
 
-def test_the_loop_is_not_changed(small_model: Callable[..., Any]) -> None:
+def test_the_loop_is_not_changed(small_model: Make) -> None:
     ended = []
     for watches in (False, True):
         model = small_model()

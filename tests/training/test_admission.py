@@ -1,11 +1,10 @@
 """Whether a recipe may write into a folder: decided before anything is changed."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import note_hashes
@@ -24,8 +23,6 @@ from brimful.training.admission import (
     write_status,
 )
 
-Tiny = Callable[..., Recipe]
-
 
 def _run(folder: Path, recipe: Recipe, status: str = "stopped") -> Path:
     folder.mkdir(parents=True)
@@ -42,7 +39,9 @@ def _export(folder: Path) -> None:
     note_hashes(folder / "model")
 
 
-def test_a_new_folder_is_admitted_and_made_only_when_claimed(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_new_folder_is_admitted_and_made_only_when_claimed(
+    tiny: MakeRecipe, tmp_path: Path
+) -> None:
     folder = tmp_path / "deep" / "run"
     admission = admit(tiny(), folder, fresh=False)
 
@@ -61,7 +60,7 @@ def test_trying_to_write_leaves_nothing(tmp_path: Path, refuses: Refuses) -> Non
 
 
 def test_what_a_session_leaves_that_died_while_starting_is_a_new_run(
-    tiny: Tiny, tmp_path: Path
+    tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
@@ -73,7 +72,7 @@ def test_what_a_session_leaves_that_died_while_starting_is_a_new_run(
 
 @pytest.mark.parametrize("status", ["running", "stopped"])
 def test_unfinished_work_continues_and_finished_work_is_finished(
-    tiny: Tiny, tmp_path: Path, status: str
+    tiny: MakeRecipe, tmp_path: Path, status: str
 ) -> None:
     unfinished, finished = (_run(tmp_path / name, tiny(), name) for name in (status, "finished"))
 
@@ -92,7 +91,7 @@ def test_unfinished_work_continues_and_finished_work_is_finished(
 
 @pytest.mark.parametrize("damage", ["gone", "a changed bit", "a file more"])
 def test_a_finished_run_whose_model_is_damaged_goes_on_from_its_checkpoint(
-    tiny: Tiny, tmp_path: Path, refuses: Refuses, damage: str
+    tiny: MakeRecipe, tmp_path: Path, refuses: Refuses, damage: str
 ) -> None:
     folder = _run(tmp_path / "run", tiny(), "finished")
     if damage == "gone":
@@ -112,7 +111,7 @@ def test_a_finished_run_whose_model_is_damaged_goes_on_from_its_checkpoint(
 
 
 def test_changes_that_leave_the_trajectory_alone_are_shown_and_need_no_word(
-    tiny: Tiny, tmp_path: Path
+    tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     folder = _run(tmp_path / "run", tiny())
     changed = tiny(
@@ -127,7 +126,7 @@ def test_changes_that_leave_the_trajectory_alone_are_shown_and_need_no_word(
 
 @pytest.mark.parametrize("word", ["optimizer.learning_rate", "optimizer"])
 def test_a_changed_trajectory_is_refused_until_its_key_or_section_is_declared(
-    tiny: Tiny, tmp_path: Path, word: str, refuses: Refuses
+    tiny: MakeRecipe, tmp_path: Path, word: str, refuses: Refuses
 ) -> None:
     folder, changed = _run(tmp_path / "run", tiny()), tiny("optimizer.learning_rate=2e-2")
 
@@ -141,7 +140,7 @@ def test_a_changed_trajectory_is_refused_until_its_key_or_section_is_declared(
 
 
 def test_another_model_is_refused_whatever_is_declared(
-    tiny: Tiny, tmp_path: Path, refuses: Refuses
+    tiny: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     folder = _run(tmp_path / "run", tiny())
 
@@ -149,7 +148,7 @@ def test_another_model_is_refused_whatever_is_declared(
         admit(tiny("model.layers=3"), folder, fresh=False, accept=["model"])
 
 
-def test_fresh_moves_unfinished_work_aside_whole(tiny: Tiny, tmp_path: Path) -> None:
+def test_fresh_moves_unfinished_work_aside_whole(tiny: MakeRecipe, tmp_path: Path) -> None:
     folder = _run(tmp_path / "run", tiny())
     (folder / "metrics.jsonl").write_text("{}\n")
 
@@ -166,7 +165,7 @@ def test_fresh_moves_unfinished_work_aside_whole(tiny: Tiny, tmp_path: Path) -> 
 
 
 def test_fresh_moves_nothing_that_another_process_writes(
-    tiny: Tiny, tmp_path: Path, refuses: Refuses
+    tiny: MakeRecipe, tmp_path: Path, refuses: Refuses
 ) -> None:
     folder = _run(tmp_path / "run", tiny())
     admission = admit(tiny(), folder, fresh=True)
@@ -176,7 +175,9 @@ def test_fresh_moves_nothing_that_another_process_writes(
     assert (folder / "run.json").is_file()
 
 
-def test_a_run_of_a_newer_brimful_is_refused(tiny: Tiny, tmp_path: Path, refuses: Refuses) -> None:
+def test_a_run_of_a_newer_brimful_is_refused(
+    tiny: MakeRecipe, tmp_path: Path, refuses: Refuses
+) -> None:
     folder = _run(tmp_path / "run", tiny())
     write_json_atomically(folder / "run.json", {"schema_version": 99, "status": "finished"})
 
@@ -186,7 +187,7 @@ def test_a_run_of_a_newer_brimful_is_refused(tiny: Tiny, tmp_path: Path, refuses
 
 @pytest.mark.parametrize("damage", ["", '{"status', '{"checksum": "0"}'])
 def test_a_damaged_status_is_refused(
-    tiny: Tiny, tmp_path: Path, damage: str, refuses: Refuses
+    tiny: MakeRecipe, tmp_path: Path, damage: str, refuses: Refuses
 ) -> None:
     folder = _run(tmp_path / "run", tiny())
     (folder / "run.json").write_text(damage)
@@ -195,7 +196,7 @@ def test_a_damaged_status_is_refused(
 
 
 def test_a_run_keeps_its_number_through_every_status_and_a_new_one_has_another(
-    tiny: Tiny, tmp_path: Path
+    tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     folder, other = _run(tmp_path / "run", tiny()), _run(tmp_path / "other", tiny())
     number = run_id_of(folder)
@@ -227,7 +228,7 @@ def test_what_is_left_of_a_start_is_a_husk_and_anything_more_is_not(tmp_path: Pa
 
 
 def test_a_run_that_lies_elsewhere_is_compared_by_the_same_rules(
-    tiny: Tiny, refuses: Refuses
+    tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     refuse_other_recipe("there", tiny(), tiny("evaluation.every=3"), (), otherwise="go away")
     with refuses(RunFolderError):

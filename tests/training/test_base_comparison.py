@@ -1,10 +1,10 @@
 """Which records of a journal compare a tuned model with its base."""
 
 import dataclasses
-from typing import Any
 
 import pytest
 
+from brimful.base.types import JsonDict
 from brimful.training.base_comparison import BaseComparison
 
 WHOLE = BaseComparison(lambda model: {}, 1.0, None)
@@ -39,7 +39,7 @@ def test_a_score_is_taken_over_if_it_is_of_the_same_sequences(
 
 
 def test_the_tuned_model_is_scored_once_and_only_on_a_part_of_the_sequences() -> None:
-    base: dict[str, Any] = HALF.record("base", 0, VALUES)
+    base: JsonDict = HALF.record("base", 0, VALUES)
 
     assert HALF.lacks_tuned([base])
     assert not HALF.lacks_tuned([])

@@ -1,6 +1,5 @@
 """The end of a session: what fits before it is done, what does not is left to the next one."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from finished_runs import checkpoints_of, newest_of, records_of, train
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.errors import SessionOver
@@ -111,7 +111,7 @@ def _steps(folder: Path) -> list[int]:
 
 
 def test_training_stops_before_the_end_with_a_checkpoint_and_the_next_session_ends_bit_for_bit(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = _cut(tiny(), monkeypatch, minutes=5)
 
@@ -125,7 +125,7 @@ def test_training_stops_before_the_end_with_a_checkpoint_and_the_next_session_en
 
 
 def test_a_slow_mirror_makes_it_stop_earlier(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _cut(tiny("run.name=quick"), monkeypatch, minutes=8)
     _cut(tiny("run.name=slow"), monkeypatch, minutes=8, copy_s=150.0)
@@ -135,7 +135,7 @@ def test_a_slow_mirror_makes_it_stop_earlier(
 
 
 def test_an_evaluation_that_would_end_too_late_is_left_to_the_next_session(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_evaluation = property(lambda meter: 600.0, lambda meter, value: None)
     with monkeypatch.context() as patch:
@@ -151,7 +151,7 @@ def test_an_evaluation_that_would_end_too_late_is_left_to_the_next_session(
 
 
 def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     said = StringIO()
     recipe = tiny("run.session=12h", "run.name=long")
@@ -162,7 +162,7 @@ def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(
 
 
 def test_how_a_session_ended_stays_in_the_journal_where_nothing_was_trained_after_its_checkpoint(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _cut(tiny(), monkeypatch, minutes=5)
     folder = train(tiny())

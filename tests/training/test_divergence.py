@@ -1,14 +1,13 @@
 """Training that diverges ends with an explanation whose advice works, never with a traceback."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from finished_runs import records_of
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
@@ -17,7 +16,6 @@ from brimful.base.rundir import read_json
 from brimful.chains.pipeline import train
 from brimful.data.batches import MicroBatch
 from brimful.kinds import run_data
-from brimful.recipe import Recipe
 from brimful.training.divergence import (
     gave_up,
     noting_states,
@@ -30,7 +28,6 @@ from brimful.training.precision import Precision
 from brimful.training.state import Progress
 
 QUIET = Console(quiet=True)
-Tiny = Callable[..., Recipe]
 
 
 def _progress(step: int, *, skipped: int, in_a_row: int) -> Progress:
@@ -75,7 +72,7 @@ def test_weights_that_the_first_step_gave_no_gradient_are_named_by_their_kind() 
 
 
 def test_a_run_says_at_its_first_step_which_weights_get_no_gradient(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = run_data.build
 
@@ -94,7 +91,7 @@ def test_a_run_says_at_its_first_step_which_weights_get_no_gradient(
 @pytest.mark.parametrize("rollbacks", [0, 2])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_the_error_says_what_is_kept_what_may_be_wrong_and_how_to_go_on(
-    tiny: Tiny, snapshot: Any, rollbacks: int, precision: str
+    tiny: MakeRecipe, snapshot: Any, rollbacks: int, precision: str
 ) -> None:
     error = gave_up(
         "5 steps in a row had a non-finite loss or gradient (step 50)",
@@ -107,7 +104,7 @@ def test_the_error_says_what_is_kept_what_may_be_wrong_and_how_to_go_on(
 
 
 def test_weights_that_leave_fp16s_range_are_told_and_starting_over_as_advised_works(
-    tiny: Tiny, refuses: Refuses, tmp_path: Path
+    tiny: MakeRecipe, refuses: Refuses, tmp_path: Path
 ) -> None:
     options = ("plan.precision=fp16",)
     with refuses(TrainingStopped, names=["optimizer.learning_rate=0.1 --fresh"]) as caught:
@@ -121,7 +118,7 @@ def test_weights_that_leave_fp16s_range_are_told_and_starting_over_as_advised_wo
 
 @pytest.mark.parametrize("scored", [True, False])
 def test_activations_beyond_fp16_stop_at_the_first_step_and_the_advice_works(
-    tuning: Tiny, base_model: Path, refuses: Refuses, tmp_path: Path, *, scored: bool
+    tuning: MakeRecipe, base_model: Path, refuses: Refuses, tmp_path: Path, *, scored: bool
 ) -> None:
     """In fp32 they are finite; a position may overflow that no loss looks at."""
     path = base_model / "model.safetensors"
@@ -140,7 +137,7 @@ def test_activations_beyond_fp16_stop_at_the_first_step_and_the_advice_works(
 
 
 def test_a_hidden_state_that_is_not_finite_makes_the_first_loss_no_number(
-    tuning: Tiny,
+    tuning: MakeRecipe,
 ) -> None:
     noted: list[torch.Tensor] = []
     states = torch.tensor([[[1.0, math.inf]]])
@@ -152,7 +149,7 @@ def test_a_hidden_state_that_is_not_finite_makes_the_first_loss_no_number(
 
 
 def test_a_run_that_diverges_after_a_checkpoint_goes_on_from_it_as_advised(
-    tiny: Tiny, refuses: Refuses, tmp_path: Path
+    tiny: MakeRecipe, refuses: Refuses, tmp_path: Path
 ) -> None:
     """A rate without warm-up that decays the weights beyond every number."""
     sound = tiny("training.steps=6", "checkpoint.every=2", "optimizer.clip_norm=null")
@@ -174,7 +171,7 @@ def test_a_run_that_diverges_after_a_checkpoint_goes_on_from_it_as_advised(
 
 
 def test_a_published_model_with_weights_that_are_no_numbers_is_refused(
-    tuning: Callable[..., Recipe], base_model: Path, refuses: Refuses
+    tuning: MakeRecipe, base_model: Path, refuses: Refuses
 ) -> None:
     path = base_model / "model.safetensors"
     weights = load_file(path)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import Make, Refuses
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -60,7 +60,7 @@ def _killed_before(call: int, act: Callable[[], object]) -> bool:
     if child == 0:
         count = 0
 
-        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(real: Make) -> Make:
             def instead(*args: Any) -> Any:
                 nonlocal count
                 count += 1

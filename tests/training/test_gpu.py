@@ -2,16 +2,16 @@
 one.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from finished_runs import records_of, train
+from fixture_types import MakeRecipe
 
 from brimful.classification.classifier import load_classifier
-from brimful.recipe import Recipe, load
+from brimful.recipe import load
 from brimful.training import session
 from brimful.training.method import Method
 
@@ -29,7 +29,7 @@ def _losses(folder: Path) -> list[float]:
 @pytest.mark.parametrize("compiled", ["true", "false"])
 @pytest.mark.parametrize("method", ["pretrain", "feedback"])
 def test_training_on_a_gpu_follows_the_cpu(
-    tiny: Callable[..., Recipe], precision: str, compiled: str, method: str
+    tiny: MakeRecipe, precision: str, compiled: str, method: str
 ) -> None:
     if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         pytest.skip("no native bf16")
@@ -67,7 +67,7 @@ def test_a_classifier_learns_on_a_gpu_and_predicts_alike_everywhere(
 
 
 def test_a_device_that_really_refuses_memory_is_survived(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = (
         "plan.device=cuda",

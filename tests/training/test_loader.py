@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Any
 
+from brimful.base.types import JsonDict
 from brimful.data.batches import StepBatch
 from brimful.training.loader import measure_loader, seconds_per_batch, waited
 
@@ -28,7 +29,7 @@ class Slow:
         return None  # type: ignore[return-value]
 
 
-def steps(wait_s: float, count: int = 10, **more: Any) -> list[dict[str, Any]]:
+def steps(wait_s: float, count: int = 10, **more: Any) -> list[JsonDict]:
     return [
         {"kind": "step", "step": step, "step_time_s": 0.1, "loader_wait_s": wait_s, **more}
         for step in range(count)

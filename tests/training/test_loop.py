@@ -9,20 +9,21 @@ import os
 import random
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from brimful.base.errors import RequestError, TrainingStopped
 from brimful.base.rundir import Journal, read_journal
+from brimful.base.types import Json, JsonDict
 from brimful.data.batches import Batch, MicroBatch
 from brimful.model.build import build
 from brimful.recipe import Recipe
@@ -97,10 +98,10 @@ class World:
     def run(self) -> Progress:
         return train(self.parts, self.progress)
 
-    def records(self, kind: str) -> list[dict[str, Any]]:
+    def records(self, kind: str) -> list[JsonDict]:
         return [record for record in read_journal(self.journal.path) if record["kind"] == kind]
 
-    def _evaluate(self) -> Mapping[str, Any]:
+    def _evaluate(self) -> Json:
         assert not self.model.training
         self.evaluations.append(1)
         return {"split": "validation", "loss": 5.0 - len(self.evaluations)}
@@ -118,7 +119,7 @@ class World:
 
 
 @pytest.fixture
-def world(tiny: Callable[..., Recipe], tmp_path: Path) -> Iterator[Callable[..., World]]:
+def world(tiny: MakeRecipe, tmp_path: Path) -> Iterator[Callable[..., World]]:
     worlds: list[World] = []
 
     def make(*overrides: str, **options: Any) -> World:
@@ -849,7 +850,7 @@ def test_a_host_that_really_refuses_memory_is_survived(
 def test_an_evaluation_that_cannot_be_done_loses_no_step(world: Callable[..., World]) -> None:
     made = world()
 
-    def evaluate() -> Mapping[str, Any]:
+    def evaluate() -> Json:
         raise RequestError("out of memory: not even one window can be scored.")
 
     made.parts = replace(made.parts, evaluate=evaluate, checkpoint_due=lambda progress: False)

@@ -3,11 +3,10 @@ checkpoints.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
@@ -15,16 +14,13 @@ from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST, sha256_of
 from brimful.base.rundir import read_json
 from brimful.chains.pipeline import train
-from brimful.recipe import Recipe
 from brimful.runs.deciding import DECIDING_FILES, problem_of, read_deciding, recipe_of_run
 from brimful.training.checkpoint import STATE_FILE
 from brimful.training.mending import mend
 
-Tiny = Callable[..., Recipe]
-
 
 @pytest.fixture
-def run(tiny: Tiny) -> Path:
+def run(tiny: MakeRecipe) -> Path:
     return train(tiny(), Console(quiet=True)).folder
 
 
@@ -43,7 +39,7 @@ def _without_copies(run: Path) -> None:
         manifest.write_text(json.dumps(listed))
 
 
-def test_every_deciding_file_is_brought_back_bit_for_bit(run: Path, tiny: Tiny) -> None:
+def test_every_deciding_file_is_brought_back_bit_for_bit(run: Path, tiny: MakeRecipe) -> None:
     before = {name: (run / name).read_bytes() for name in DECIDING_FILES}
     for name in DECIDING_FILES:
         content = before[name]
@@ -67,7 +63,7 @@ def test_every_deciding_file_is_brought_back_bit_for_bit(run: Path, tiny: Tiny) 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "data.json", "plan.json", "run.json"])
 def test_a_damaged_file_is_refused_with_the_command_that_brings_it_back(
-    run: Path, tiny: Tiny, name: str, refuses: Refuses
+    run: Path, tiny: MakeRecipe, name: str, refuses: Refuses
 ) -> None:
     path = run / name
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
@@ -88,7 +84,7 @@ def test_a_file_in_the_place_of_another_is_damage(run: Path, snapshot: SnapshotA
 
 
 def test_without_a_copy_a_finished_run_says_what_to_do(
-    run: Path, tiny: Tiny, refuses: Refuses
+    run: Path, tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     _without_copies(run)
     (run / "run.json").write_text("")

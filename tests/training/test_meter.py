@@ -5,12 +5,12 @@ listens.
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from brimful.base.rundir import Journal, read_journal
+from brimful.base.types import JsonDict
 from brimful.hardware.contention import ThreadTimes
 from brimful.training import meter
 from brimful.training.meter import DevicePeak, Meter
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def told() -> list[dict[str, Any]]:
+def told() -> list[JsonDict]:
     return []
 
 
@@ -48,16 +48,14 @@ def _step(
     )
 
 
-def _new(
-    journal: Journal, told: list[dict[str, Any]], total_steps: int = 10
-) -> tuple[Meter, Progress]:
+def _new(journal: Journal, told: list[JsonDict], total_steps: int = 10) -> tuple[Meter, Progress]:
     return Meter(journal, [told.append], device=CPU, total_steps=total_steps), Progress.fresh(
         Precision("fp32"), CPU
     )
 
 
 def test_steps_are_told_at_the_flush_with_all_their_fields(
-    journal: Journal, told: list[dict[str, Any]]
+    journal: Journal, told: list[JsonDict]
 ) -> None:
     recorder, progress = _new(journal, told)
     for _ in range(3):
@@ -95,7 +93,7 @@ def test_steps_are_told_at_the_flush_with_all_their_fields(
     assert told[1]["tokens_per_second"] == pytest.approx(100 / told[1]["step_time_s"])
 
 
-def test_a_flush_without_steps_tells_nothing(journal: Journal, told: list[dict[str, Any]]) -> None:
+def test_a_flush_without_steps_tells_nothing(journal: Journal, told: list[JsonDict]) -> None:
     recorder, _ = _new(journal, told)
     recorder.flush()
 
@@ -103,7 +101,7 @@ def test_a_flush_without_steps_tells_nothing(journal: Journal, told: list[dict[s
 
 
 def test_many_steps_are_flushed_without_being_asked(
-    journal: Journal, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    journal: Journal, told: list[JsonDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(meter, "FLUSH_AFTER_S", math.inf)
     monkeypatch.setattr(meter, "FLUSH_AFTER_STEPS", 3)
@@ -115,7 +113,7 @@ def test_many_steps_are_flushed_without_being_asked(
 
 
 def test_a_long_run_tells_every_kth_step_and_every_bad_one(
-    journal: Journal, told: list[dict[str, Any]]
+    journal: Journal, told: list[JsonDict]
 ) -> None:
     recorder, progress = _new(journal, told, total_steps=10 * meter.MOST_STEP_RECORDS)
     for step in range(1, 31):
@@ -128,9 +126,7 @@ def test_a_long_run_tells_every_kth_step_and_every_bad_one(
     assert [record["skipped"] for record in told] == [0, 1, 1, 1, 1]
 
 
-def test_a_loss_that_is_not_finite_is_told_as_it_is(
-    journal: Journal, told: list[dict[str, Any]]
-) -> None:
+def test_a_loss_that_is_not_finite_is_told_as_it_is(journal: Journal, told: list[JsonDict]) -> None:
     recorder, progress = _new(journal, told)
     _step(progress, recorder, loss=math.inf)
     recorder.flush()
@@ -141,7 +137,7 @@ def test_a_loss_that_is_not_finite_is_told_as_it_is(
     assert written["nonfinite"] == {"loss": "inf"}
 
 
-def test_other_records_are_told_at_once(journal: Journal, told: list[dict[str, Any]]) -> None:
+def test_other_records_are_told_at_once(journal: Journal, told: list[JsonDict]) -> None:
     recorder, progress = _new(journal, told)
     progress.advance(sequences=1, target_tokens=1)
     recorder.note_evaluation(progress, {"split": "validation", "loss": 2.5}, best=True)
@@ -168,7 +164,7 @@ def test_peak_memory_of_the_cpu_is_that_of_the_process_and_grows_with_it() -> No
 
 
 def test_out_of_memory_is_told_at_once_as_it_is_returned(
-    journal: Journal, told: list[dict[str, Any]]
+    journal: Journal, told: list[JsonDict]
 ) -> None:
     recorder, _ = _new(journal, told)
     record = recorder.note_out_of_memory(7, "training", (8, 3), (4, 4, 2, 1), where="backward pass")
@@ -184,7 +180,7 @@ def test_out_of_memory_is_told_at_once_as_it_is_returned(
 
 
 def test_waiting_for_batches_is_told_as_the_mean_of_the_steps_it_was_for(
-    journal: Journal, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    journal: Journal, told: list[JsonDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
     monkeypatch.setattr(meter.time, "perf_counter", lambda: now_s)
@@ -201,7 +197,7 @@ def test_waiting_for_batches_is_told_as_the_mean_of_the_steps_it_was_for(
 
 
 def test_what_other_programs_took_of_a_cpu_is_told_as_the_mean_of_the_steps(
-    journal: Journal, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    journal: Journal, told: list[JsonDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = ThreadTimes(0.0, 0.0, {1: 0.0}, thread=1)
     monkeypatch.setattr(meter, "thread_times", lambda: times)
@@ -215,7 +211,7 @@ def test_what_other_programs_took_of_a_cpu_is_told_as_the_mean_of_the_steps(
 
 
 def test_values_that_a_method_names_are_in_the_step_if_there_are_any(
-    journal: Journal, told: list[dict[str, Any]]
+    journal: Journal, told: list[JsonDict]
 ) -> None:
     """And those of which no sample counted are left out."""
     recorder, progress = _new(journal, told)

@@ -1,10 +1,10 @@
 """A method is found by the name of its file and sees the model as body and head."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 from torch._dynamo.backends.debugging import aot_eager
 from transformers import PreTrainedModel
@@ -13,14 +13,13 @@ from brimful.base.errors import BrimfulError
 from brimful.data.batches import MicroBatch
 from brimful.model.attention import NAME
 from brimful.model.build import build
-from brimful.recipe import Recipe
 from brimful.recipe.kinds import training_methods
 from brimful.training.memory_errors import OutOfMemory, attempt
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
 
 
 @pytest.fixture
-def model(tiny: Callable[..., Recipe]) -> PreTrainedModel:
+def model(tiny: MakeRecipe) -> PreTrainedModel:
     return build(
         tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
     )
@@ -65,7 +64,7 @@ def test_body_and_head_together_are_the_model(model: PreTrainedModel) -> None:
     ("architecture", "backend"), [("llama", "inductor"), ("gpt2", "aot_eager")]
 )
 def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation_stays_eager(
-    tiny: Callable[..., Recipe], architecture: str, backend: str, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, architecture: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the second model, what torch captures: its kernels are torch's, and compiling them takes
     fifteen CPU seconds.
@@ -102,7 +101,7 @@ def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation
 @pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_a_failing_compiler_is_told_once_and_training_goes_on(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     model = build(
         tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
@@ -125,7 +124,7 @@ def test_a_failing_compiler_is_told_once_and_training_goes_on(
 @pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_a_compiler_that_runs_out_of_memory_has_not_failed(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build(
         tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from brimful.base.types import JsonDict
 from brimful.planning.offload import offloaded_bytes
 from brimful.planning.step import StepSpec, canonical
 from brimful.training.offload import HostMemory, offload_activations
@@ -29,7 +30,7 @@ class _Watched(HostMemory):
         return super().away(tensor)
 
 
-def _model(values: dict[str, Any], dtype: torch.dtype = torch.float32) -> Any:
+def _model(values: JsonDict, dtype: torch.dtype = torch.float32) -> Any:
     torch.manual_seed(0)
     config = LlamaConfig(**{**values, "num_hidden_layers": 3})
     return AutoModelForCausalLM.from_config(config).to(dtype).train()
@@ -42,7 +43,7 @@ def _gradients(model: Any, tokens: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_are_those_without_it_bit_for_bit(
-    llama_values: dict[str, Any], dtype: torch.dtype
+    llama_values: JsonDict, dtype: torch.dtype
 ) -> None:
     tokens = torch.randint(0, 512, (2, 32))
     plain, offloaded = _model(llama_values, dtype), _model(llama_values, dtype)
@@ -64,7 +65,7 @@ def test_gradients_are_those_without_it_bit_for_bit(
     assert elsewhere.num_bytes == offloaded_bytes(spec, 2)
 
 
-def test_inputs_of_blocks_end_with_the_forward_pass(llama_values: dict[str, Any]) -> None:
+def test_inputs_of_blocks_end_with_the_forward_pass(llama_values: JsonDict) -> None:
     model, elsewhere = _model(llama_values), _Watched()
     recompute_activations(model)
     offload_activations(model, elsewhere)

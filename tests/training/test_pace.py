@@ -1,11 +1,11 @@
 """What each piece of a session's work is expected to take, as its plan predicts."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from fixture_types import MakeRecipe
+
 from brimful.planning.plan import Prediction
-from brimful.recipe import Recipe
 from brimful.training.pace import (
     BASE,
     BATCH,
@@ -28,7 +28,7 @@ def _plan(**seconds: float) -> Any:
 
 
 def test_steps_evaluations_and_saves_take_what_the_plan_predicts(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     """Twelve steps with an evaluation after every sixth."""
     plan = _plan(step_time_s=2.0, evaluation_time_s=30.0, start_time_s=50.0)
@@ -39,7 +39,7 @@ def test_steps_evaluations_and_saves_take_what_the_plan_predicts(
     assert with_start(expected, plan) == {**expected, STEP: 52.0}
 
 
-def test_a_plan_without_times_says_nothing_of_steps(tiny: Callable[..., Recipe]) -> None:
+def test_a_plan_without_times_says_nothing_of_steps(tiny: MakeRecipe) -> None:
     expected = expected_seconds(tiny(), _plan(), total_steps=12)
     assert expected.keys() == {CHECKPOINT, EXPORT}
     assert with_start(expected, _plan()) == expected

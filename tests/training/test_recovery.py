@@ -15,6 +15,7 @@ from torch import nn
 
 from brimful.base.errors import RunFolderError, TrainingStopped
 from brimful.base.rundir import read_json
+from brimful.base.types import JsonDict
 from brimful.training.memory_errors import OutOfMemory, attempt
 from brimful.training.recovery import (
     FILE_NAME,
@@ -102,7 +103,7 @@ def test_what_was_noted_holds_for_the_next_session_under_the_same_plan(tmp_path:
     ],
     ids=str,
 )
-def test_under_another_plan_the_plan_holds(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_under_another_plan_the_plan_holds(tmp_path: Path, change: JsonDict) -> None:
     RememberedSizes.of(tmp_path, _plan()).note(EVENT)
     other = RememberedSizes.of(tmp_path, _plan(**change))
     assert (other.micro_batches, other.events) == (_plan(**change).micro_batches, [])
@@ -119,7 +120,7 @@ def test_under_another_plan_the_plan_holds(tmp_path: Path, change: dict[str, Any
     ids=str,
 )
 def test_a_file_that_does_not_fit_the_run_is_refused_with_the_way_out(
-    tmp_path: Path, change: dict[str, Any]
+    tmp_path: Path, change: JsonDict
 ) -> None:
     RememberedSizes.of(tmp_path, _plan()).note(EVENT)
     (tmp_path / FILE_NAME).write_text(json.dumps({**read_json(tmp_path / FILE_NAME), **change}))

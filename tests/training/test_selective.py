@@ -22,6 +22,7 @@ from transformers import (
     PretrainedConfig,
 )
 
+from brimful.base.types import JsonDict
 from brimful.planning.step import Recompute
 from brimful.runs import read_run
 from brimful.training.selective import (
@@ -47,7 +48,7 @@ class _Calls(TorchDispatchMode):
 
 
 @pytest.fixture
-def configs(llama_values: dict[str, Any]) -> dict[str, PretrainedConfig]:
+def configs(llama_values: JsonDict) -> dict[str, PretrainedConfig]:
     values = {**llama_values, "num_hidden_layers": 3}
     bert = {
         name: values[name]

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from finished_runs import checkpoints_of, newest_of, records_of, train
-from fixture_types import Refuses
+from fixture_types import Make, MakeRecipe, Refuses
 from killed import in_a_child, kill_at
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
@@ -32,6 +31,7 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
+from brimful.base.types import JsonDict
 from brimful.chains import pipeline, ranks, run_plan, scoring, training_session
 from brimful.data.batches import MicroBatch
 from brimful.kinds import documents
@@ -42,14 +42,13 @@ from brimful.training import loop, session
 from brimful.training.checkpoint import CheckpointStore, differences, load
 from brimful.training.method import Network, blocks_of, hidden_states_of
 
-Tiny = Callable[..., Recipe]
 TIMING = {
     *("step_time_s", "loader_wait_s", "core_wait_s", "tokens_per_second"),
     *("memory_bytes", "time", "seconds"),
 }
 
 
-def _measurements(folder: Path) -> list[dict[str, Any]]:
+def _measurements(folder: Path) -> list[JsonDict]:
     """Step and evaluation records without what a clock measured."""
     records = records_of(folder, "step", "evaluation")
     return [
@@ -65,7 +64,7 @@ KILL_POINTS = {
 
 
 def test_killed_at_any_point_weights_optimizer_and_metrics_end_bit_for_bit_like_an_undisturbed_run(
-    tiny: Tiny,
+    tiny: MakeRecipe,
 ) -> None:
     options = ("checkpoint.every=2", "model.architecture=gpt2", "model.dropout=0.1")
     undisturbed = train(tiny("run.name=undisturbed", *options))
@@ -109,7 +108,7 @@ def _interrupt_at(
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(
-    tiny: Tiny,
+    tiny: MakeRecipe,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     exit_code: int,
@@ -125,7 +124,7 @@ def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(
 
 
 def test_a_killed_run_goes_on_in_the_loggers_that_the_recipe_names(
-    tiny: Tiny, tmp_path: Path
+    tiny: MakeRecipe, tmp_path: Path
 ) -> None:
     recipe = tiny("checkpoint.every=2", "run.loggers=[tensorboard]")
 
@@ -143,7 +142,7 @@ def test_a_killed_run_goes_on_in_the_loggers_that_the_recipe_names(
 
 
 def test_a_finished_run_is_not_trained_again_and_fresh_does_not_replace_it(
-    tiny: Tiny, refuses: Refuses
+    tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     folder = train(tiny())
     before = (folder / "metrics.jsonl").read_bytes()
@@ -156,7 +155,7 @@ def test_a_finished_run_is_not_trained_again_and_fresh_does_not_replace_it(
 
 
 def test_fresh_moves_unfinished_work_aside_and_starts_over(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     folder = train(tiny(), fresh=True)
@@ -169,7 +168,7 @@ def test_fresh_moves_unfinished_work_aside_and_starts_over(
 
 
 def test_a_changed_learning_rate_is_refused_with_the_difference_and_applied_when_declared(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     changed = tiny("optimizer.learning_rate=2e-2")
@@ -184,14 +183,14 @@ def test_a_changed_learning_rate_is_refused_with_the_difference_and_applied_when
     assert rates[3] == pytest.approx(0.02)
 
 
-def test_a_finished_run_goes_on_when_a_longer_training_is_declared(tiny: Tiny) -> None:
+def test_a_finished_run_goes_on_when_a_longer_training_is_declared(tiny: MakeRecipe) -> None:
     train(tiny())
     folder = train(tiny("training.steps=16"), accept=["training.steps"])
     assert newest_of(folder).step == 16
 
 
 def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(
-    tiny: Tiny, refuses: Refuses
+    tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     changes = {
         "tokenizer.vocabulary": 290,
@@ -206,7 +205,7 @@ def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(
 
 
 def test_changed_data_is_refused_on_resume(
-    tiny: Tiny, corpus: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     corpus.write_text(corpus.read_text() + "# one more\nthe cat sees the tree\n")
@@ -218,7 +217,7 @@ def test_changed_data_is_refused_on_resume(
 
 
 def test_a_checkpoint_of_other_data_is_refused_even_when_the_run_folder_does_not_know(
-    tiny: Tiny, corpus: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     corpus.write_text(corpus.read_text() + "# one more\nthe cat sees the tree\n")
@@ -229,7 +228,7 @@ def test_a_checkpoint_of_other_data_is_refused_even_when_the_run_folder_does_not
 
 
 def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     recipe = tiny("checkpoint.every=2", "training.steps=12")
     _interrupt_at(recipe, monkeypatch, signal.SIGINT, step=5)
@@ -252,7 +251,7 @@ def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same
 
 
 def test_what_was_trained_loads_with_transformers_auto_classes_and_scores_the_same(
-    tiny: Tiny,
+    tiny: MakeRecipe,
 ) -> None:
     folder = train(tiny())
     model, tokenizer = (
@@ -275,7 +274,7 @@ def test_what_was_trained_loads_with_transformers_auto_classes_and_scores_the_sa
 
 
 def test_the_model_exported_is_the_one_with_the_best_validation_loss(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([2.0, 3.0])
     monkeypatch.setattr(documents, "score_split", lambda *_, **__: _Score(next(losses)))
@@ -289,7 +288,7 @@ def test_the_model_exported_is_the_one_with_the_best_validation_loss(
 
 
 def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([2.0, 3.0])
     monkeypatch.setattr(documents, "score_split", lambda *_, **__: _Score(next(losses)))
@@ -319,17 +318,17 @@ class _Score:
         self._loss = loss
         self.batch_sizes = (1,)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonDict:
         return {"loss": self._loss}
 
 
-def test_recomputing_activations_changes_nothing_but_memory_and_time(tiny: Tiny) -> None:
+def test_recomputing_activations_changes_nothing_but_memory_and_time(tiny: MakeRecipe) -> None:
     plain, recomputed = train(tiny()), train(tiny("plan.recompute=true", "run.name=recomputed"))
     assert differences(newest_of(plain), newest_of(recomputed)) == []
 
 
 def test_recomputation_really_runs_each_block_twice(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
     real = torch.nn.functional.silu
@@ -348,7 +347,7 @@ def test_recomputation_really_runs_each_block_twice(
 
 
 def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _interrupt_at(tiny("checkpoint.every=2"), monkeypatch, signal.SIGINT, step=3)
     real = shutil.disk_usage
@@ -366,7 +365,7 @@ def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(
 
 
 def test_a_disk_without_room_for_the_first_checkpoint_is_told_before_the_first_step(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The advice works: with room the same command trains to the end."""
     full = shutil._ntuple_diskusage(100, 99, 1)  # type: ignore[attr-defined]
@@ -380,7 +379,7 @@ def test_a_disk_without_room_for_the_first_checkpoint_is_told_before_the_first_s
 
 
 def test_a_second_writer_is_refused_and_told_who_holds_the_run(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     real, refused = loop.guarded_update, []
 
@@ -418,7 +417,7 @@ def _small_device(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
 
 
 def test_a_run_that_runs_out_of_memory_ends_where_another_does_and_keeps_its_plan(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = train(tiny("run.name=undisturbed"))
     sizes = _small_device(monkeypatch, holds=3)
@@ -437,7 +436,7 @@ def test_a_run_that_runs_out_of_memory_ends_where_another_does_and_keeps_its_pla
 
 @pytest.mark.parametrize("how", ["stopped", "broken"])
 def test_a_continued_run_remembers_what_fits_and_tells_it_once(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, how: str
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Stopped: with a checkpoint behind the event. Broken: without, so that the journal is cut back
     to before it.
@@ -458,7 +457,7 @@ def test_a_continued_run_remembers_what_fits_and_tells_it_once(
     ]
 
 
-def _works_until(call: int, real: Callable[..., Any]) -> Callable[..., Any]:
+def _works_until(call: int, real: Make) -> Make:
     count = 0
 
     def act(*args: Any, **kwargs: Any) -> Any:
@@ -470,7 +469,7 @@ def _works_until(call: int, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_smaller_micro_batches_are_compiled_for_their_shape(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes: list[tuple[int, int]] = []
 
@@ -486,12 +485,12 @@ def test_smaller_micro_batches_are_compiled_for_their_shape(
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_evaluation_leaves_the_compiled_blocks_alone(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compilations: list[str] = []
     part, real = "training", documents.score_split
 
-    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+    def backend(graph: torch.fx.GraphModule, _: object) -> Make:
         compilations.append(part)
         return graph.forward
 
@@ -537,7 +536,7 @@ def _told(recipe: Recipe, **options: Any) -> tuple[Path, str]:
     ],
 )
 def test_a_continued_run_plans_anew_only_when_something_that_decides_the_plan_changed(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, change: str, *, keeps: bool
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch, change: str, *, keeps: bool
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     (path,) = runs_folder().glob("*/plan.json")
@@ -552,7 +551,7 @@ def test_a_continued_run_plans_anew_only_when_something_that_decides_the_plan_ch
         assert "micro_batches 1 of up to 8 -> 2 of up to 4, loss_chunk 48 -> " in joined
 
 
-def test_a_continued_run_derives_no_plan(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_continued_run_derives_no_plan(tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     monkeypatch.setattr(run_plan, "derive", lambda *_: 1 / 0)
 
@@ -562,7 +561,7 @@ def test_a_continued_run_derives_no_plan(tiny: Tiny, monkeypatch: pytest.MonkeyP
 
 
 def test_a_continued_run_is_planned_anew_where_less_memory_is_free_than_it_needs(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     real = ranks.here
@@ -575,7 +574,7 @@ def test_a_continued_run_is_planned_anew_where_less_memory_is_free_than_it_needs
         train(tiny())
 
 
-def test_a_short_run_scores_what_it_trains_on_and_writes_little(tiny: Tiny) -> None:
+def test_a_short_run_scores_what_it_trains_on_and_writes_little(tiny: MakeRecipe) -> None:
     folder, told = _told(tiny("training.steps=1", "sample.tokens=200"))
 
     journal = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -592,7 +591,7 @@ def test_a_short_run_scores_what_it_trains_on_and_writes_little(tiny: Tiny) -> N
 
 @pytest.mark.parametrize("pins", [True, False])
 def test_a_run_that_ended_before_it_had_a_plan_goes_on(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pins: bool
+    tiny: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pins: bool
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(training_session, "_write_facts", lambda *_: 1 / 0)
@@ -606,7 +605,7 @@ def test_a_run_that_ended_before_it_had_a_plan_goes_on(
 
 
 def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(
-    tiny: Tiny, refuses: Refuses
+    tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     folder = train(tiny())
     (folder / "plan.json").write_text("{}")
@@ -628,7 +627,7 @@ class _Slow:
 
 
 def test_a_run_whose_batches_come_late_measures_what_more_threads_would_have_made_of_it(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = training_session.run_session
     monkeypatch.setattr(
@@ -651,7 +650,7 @@ def test_a_run_whose_batches_come_late_measures_what_more_threads_would_have_mad
     ("stored", "evaluated"), [(5, [5, 10, 12]), (None, list(range(1, 13)))], ids=["new", "old"]
 )
 def test_a_run_that_goes_on_evaluates_as_often_as_its_plan_says(
-    tiny: Tiny,
+    tiny: MakeRecipe,
     monkeypatch: pytest.MonkeyPatch,
     stored: int | None,
     evaluated: list[int],
@@ -671,7 +670,7 @@ def test_a_run_that_goes_on_evaluates_as_often_as_its_plan_says(
 
 
 def test_the_interval_changes_when_the_recipe_asks_for_another(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _interrupt_at(tiny("evaluation.every=auto"), monkeypatch, signal.SIGINT, step=1)
 
@@ -682,7 +681,7 @@ def test_the_interval_changes_when_the_recipe_asks_for_another(
 
 @pytest.mark.parametrize(("share", "gives_back"), [(0.1, True), (10.0, False)])
 def test_memory_held_free_beyond_the_plan_is_given_back_before_the_next_step(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, share: float, gives_back: bool
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch, share: float, gives_back: bool
 ) -> None:
     """The process holds ten times, or a tenth of, what its plan says."""
     calls: list[None] = []

@@ -4,11 +4,10 @@ does.
 
 import json
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from transformers import PreTrainedModel
 
 from brimful.base.errors import CheckpointError
@@ -68,7 +67,7 @@ def test_only_a_lower_finite_score_is_the_best() -> None:
 
 
 def test_restoring_brings_weights_optimizer_and_random_generator_back(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     model, optimizer = _trained(tiny(), steps=3)
     progress = Progress.fresh(Precision("fp32"), CPU)
@@ -98,7 +97,7 @@ def test_restoring_brings_weights_optimizer_and_random_generator_back(
     )
 
 
-def test_tied_weights_are_stored_once(tiny: Callable[..., Recipe]) -> None:
+def test_tied_weights_are_stored_once(tiny: MakeRecipe) -> None:
     model, optimizer = _trained(tiny(), steps=0)
     snapshot = snapshot_of(
         model, optimizer, Progress.fresh(Precision("fp32"), CPU), identity={}, journal_bytes=0
@@ -112,7 +111,7 @@ def test_tied_weights_are_stored_once(tiny: Callable[..., Recipe]) -> None:
     "override", ["model.layers=1", "model.width=64", "model.tie_embeddings=false"]
 )
 def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(
-    tiny: Callable[..., Recipe], override: str, refuses: Refuses
+    tiny: MakeRecipe, override: str, refuses: Refuses
 ) -> None:
     model, optimizer = _trained(tiny(), steps=1)
     snapshot = snapshot_of(

@@ -1,10 +1,10 @@
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from brimful.base.types import JsonDict
 from brimful.verify.children import ProgramCalls, describe, judge, judge_together, serve
 from brimful.verify.plain import encode, receive, send
 
@@ -189,6 +189,6 @@ def test_an_error_whose_text_raises_is_still_described() -> None:
 def test_tests_can_use_the_codes_own_objects_in_one_process(
     code: str, tests: str, status: str
 ) -> None:
-    given: dict[str, Any] = {"tests": tests, "functions": ["A"]}
+    given: JsonDict = {"tests": tests, "functions": ["A"]}
 
     assert judge_together(code, given)["status"] == status

@@ -1,16 +1,16 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.base.types import JsonDict
 from brimful.verify.code import MBPP_TOGETHER, humaneval_program, mbpp_program
 from brimful.verify.sandbox import Sandbox
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def lines(path: Path) -> list[JsonDict]:
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return [json.loads(line) for line in text.splitlines()]
 

@@ -13,13 +13,14 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.verify.isolation import ProgramLimits
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox, result_of
 
 DOUBLE = Program("def double(x): return 2 * x", "assert double(2) == 4", ("double",))
 
 
-def report(**changed: Any) -> dict[str, Any]:
+def report(**changed: Any) -> JsonDict:
     usual = {
         "verdict": {},
         "stopped": "",
@@ -108,9 +109,7 @@ def test_only_a_verdict_with_the_nonce_counts() -> None:
         ({"exit_status": signal.SIGKILL}, "error", "closed its pipe before the tests were over"),
     ],
 )
-def test_an_end_without_a_verdict_is_named(
-    changed: dict[str, Any], status: str, detail: str
-) -> None:
+def test_an_end_without_a_verdict_is_named(changed: JsonDict, status: str, detail: str) -> None:
     result = judged(**changed)
 
     assert (result.status, result.detail) == (status, detail)

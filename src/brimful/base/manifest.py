@@ -10,7 +10,7 @@ from typing import Any
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import fsync_files, read_json, write_json_atomically
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 
 MANIFEST = "MANIFEST.json"
 NOTED_AS = "manifests"
@@ -42,7 +42,7 @@ def entries_of(paths: Iterable[Path]) -> dict[str, dict[str, int | str]]:
     return {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
 
 
-def note_hashes(folder: Path, *, origin: Mapping[str, str] | None = None) -> None:
+def note_hashes(folder: Path, *, origin: Texts | None = None) -> None:
     """Write the size and SHA-256 of every file of a folder (not a checkpoint) into its
     MANIFEST.json, so that it can be verified later. All of it is durable when this returns.
 
@@ -57,7 +57,7 @@ def note_hashes(folder: Path, *, origin: Mapping[str, str] | None = None) -> Non
     fsync_files(folder)
 
 
-def is_whole_of(folder: Path, origin: Mapping[str, str]) -> bool:
+def is_whole_of(folder: Path, origin: Texts) -> bool:
     """Return whether a folder was made of this, as `note_hashes` noted it, and every file in it has
     its hash still; all are read.
     """

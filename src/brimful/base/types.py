@@ -9,5 +9,9 @@ JsonDict = dict[str, Any]
 """The same where it is made or changed."""
 Numbers = Mapping[str, float]
 """Numbers by name."""
+Texts = Mapping[str, str]
+"""Texts by name."""
+Bounds = tuple[float, float]
+"""The lower and the upper end of an interval."""
 Progress = Callable[[str, int, int | None], None]
 """Receives (what is done, how much of it is done, of how much or None)."""

@@ -3,9 +3,11 @@ anchor that is the code. A code keeps its meaning for good; one that is given up
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-WARNINGS: Mapping[str, str] = {
+from brimful.base.types import Texts
+
+WARNINGS: Texts = {
     # plans
     "B101": "an optimizer step sees more or fewer tokens than the recipe was made for",
     "B102": "recordings that come with brimful are not used",

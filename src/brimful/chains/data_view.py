@@ -1,6 +1,6 @@
 """What a recipe's data are to a model, before any training: by the functions that training uses."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from brimful.base.env import cache_folder
 from brimful.base.text import plural
-from brimful.base.types import Json, Numbers
+from brimful.base.types import Json, Numbers, Texts
 from brimful.data.examples import prepare_examples, tokenizer_of
 from brimful.data.sources import open_rows
 from brimful.data.splits import SPLITS
@@ -129,7 +129,7 @@ class _RowsSeen:
     tokenizer: PreTrainedTokenizerBase
     splits: Json
 
-    def seen(self, bad_rows: Iterable[Mapping[str, str]]) -> Iterator[SeenRow]:
+    def seen(self, bad_rows: Iterable[Texts]) -> Iterator[SeenRow]:
         """Yield them in the order in which they are read, with what became of each."""
         reasons = {row["where"]: row["reason"] for row in bad_rows}
         places: dict[str, list[tuple[str, int]]] = {}

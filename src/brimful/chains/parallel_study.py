@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ import torch
 from brimful.base.console import Say
 from brimful.base.env import whole, with_cuda_devices
 from brimful.base.errors import Interrupted
+from brimful.base.types import Texts
 from brimful.chains.launching import LOOK_EVERY_S, WORTH_ANOTHER_START
 from brimful.chains.lost_devices import cuda_devices
 
@@ -38,7 +39,7 @@ class OneDevice:
     """
 
     name: str
-    environment: Mapping[str, str]
+    environment: Texts
     cores: frozenset[int] = frozenset()
 
 

@@ -5,7 +5,7 @@ after the first do while it goes through the chain.
 import hashlib
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from brimful.base.env import launched_rank
 from brimful.base.errors import DeviceError, RunFolderError
 from brimful.base.rundir import Lease
+from brimful.base.types import Texts
 from brimful.base.version import installed_version
 from brimful.chains.devices import here
 from brimful.chains.other_versions import PACKAGES
@@ -153,7 +154,7 @@ def find_device(world: World, asked: str) -> Device:
     return world.check(find)
 
 
-def refuse_unlike(world: World, device: Device, known: Mapping[str, str]) -> None:
+def refuse_unlike(world: World, device: Device, known: Texts) -> None:
     """Refuse ranks that differ from rank 0 in their software, device, or what else is `known`.
 
     Raises:
@@ -171,7 +172,7 @@ def refuse_unlike(world: World, device: Device, known: Mapping[str, str]) -> Non
     world.check(lambda: _refuse_different(everywhere))
 
 
-def _refuse_different(facts: Sequence[Mapping[str, str]]) -> None:
+def _refuse_different(facts: Sequence[Texts]) -> None:
     """Refuse ranks that have something else than rank 0.
 
     Args:

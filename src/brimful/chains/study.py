@@ -13,6 +13,7 @@ from brimful.base.errors import (
     PlanError,
     RequestError,
 )
+from brimful.base.types import Texts
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.job import phases_beside_measured
@@ -95,7 +96,7 @@ def _unfinished(recipe: Recipe) -> list[Member]:
     return unfinished
 
 
-def _refuse_none(recipe: Recipe, done: Sequence[Member], left_out: Mapping[str, str]) -> None:
+def _refuse_none(recipe: Recipe, done: Sequence[Member], left_out: Texts) -> None:
     if not done:
         reasons = "\n".join(f"  - {name}: {reason}" for name, reason in left_out.items())
         raise PlanError(f"no variant of {recipe.name} can be trained here:\n{reasons}")

@@ -1,6 +1,6 @@
 """Scores of a finished run on tasks: what is asked for, and the tasks themselves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Texts
 from brimful.chains.score_files import summary_file
 from brimful.chains.watched_progress import watched_progress
 from brimful.evaluation.asking import Ask
@@ -40,7 +40,7 @@ class EvaluationRequest:
     """
 
     tasks: tuple[str, ...] = ()
-    paths: Mapping[str, str] = field(default_factory=dict)
+    paths: Texts = field(default_factory=dict)
     max_examples: int | None = None
     accept_unsandboxed: bool = False
     samples: int | None = None

@@ -1,6 +1,6 @@
 """One session of training: the model is built, facts are written, listeners are attached."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from brimful.base.console import Say, console_printer, waiting
 from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_journal_atomically, write_json_atomically
-from brimful.base.types import JsonDict, Progress
+from brimful.base.types import JsonDict, Progress, Texts
 from brimful.chains.other_versions import changed_versions, describe_changes
 from brimful.generation.load import ADAPTERS
 from brimful.hardware.device import Device
@@ -172,7 +172,7 @@ def _base_comparison(data: AnyRunData, plan: Plan, where: torch.device) -> BaseC
 
 
 def _write_facts(
-    folder: Path, plan: Plan, device: Device, data: AnyRunData, identity: Mapping[str, str]
+    folder: Path, plan: Plan, device: Device, data: AnyRunData, identity: Texts
 ) -> None:
     """Write plan.json, environment.json and data.json, and the rows that were left out."""
     write_json_atomically(folder / "plan.json", plan.to_json(), with_checksum=True)

@@ -7,7 +7,6 @@ The logits stay so that another threshold can be chosen later, on the same texts
 
 import os
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from brimful.base.arrays import Array, Floats32
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.manifest import sha256_of
 from brimful.base.rundir import SCHEMA_VERSION, fsync_folder, read_json, write_json_atomically
-from brimful.base.types import Json
+from brimful.base.types import Json, Texts
 from brimful.classification.calibration import LabelCalibration, choose_thresholds
 from brimful.classification.thresholds import parse_policy
 from brimful.data.labels import Labels
@@ -48,7 +47,7 @@ class ClassifierRecord:
     labels: Labels
     calibration: LabelCalibration
     preprocess: tuple[str, ...]
-    preprocess_identity: Mapping[str, str]
+    preprocess_identity: Texts
     max_tokens: int
     validation_logits_EC: Floats32
     validation_targets: Array

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 from brimful.data.account import Account, BadRow, Intake
 from brimful.data.conversations import Message
 from brimful.data.row_formats import FORMATS, Parts, Prompt, RowFormat, RowParts, answer_text
@@ -344,7 +344,7 @@ def as_columns(values: object, where: str) -> JsonDict:
 
 def _parts(
     row_format: RowFormat[Parts],
-    columns: Mapping[str, str],
+    columns: Texts,
     row: Json,
     where: str,
     intake: Intake,

@@ -7,12 +7,13 @@ can change with their version, so a run keeps the versions it was trained with.
 """
 
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from brimful.base.discover import module_in
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
+from brimful.base.types import Texts
 from brimful.recipe.labels import PREPROCESS_PACKAGE
 
 Prepare = Callable[[str], str]
@@ -55,7 +56,7 @@ def preparation_identity(names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def preparation_notes(trained_with: Mapping[str, str]) -> list[str]:
+def preparation_notes(trained_with: Texts) -> list[str]:
     """A sentence for each step whose libraries here are not those a run was trained with.
 
     Args:

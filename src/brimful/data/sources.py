@@ -15,6 +15,7 @@ import xxhash
 from brimful.base.discover import did_you_mean, what_stands_at
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed, plural
+from brimful.base.types import Texts
 from brimful.data import builtin, hub
 from brimful.data.detection import detected, with_encoding
 from brimful.data.encodings import check_encoding, display_name
@@ -157,7 +158,7 @@ class AnySource(Generic[Items]):
 
     parts: tuple[AnyPart[Items], ...]
     options: Mapping[str, object]
-    unread: Mapping[str, str] = field(default_factory=dict, compare=False)
+    unread: Texts = field(default_factory=dict, compare=False)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -448,9 +449,7 @@ def _open_file(path: Path, access: _SourceReaders[Items], asked: SplitNames) -> 
     return _open_files(str(path), path.parent, {"train": [path]}, {path: reading}, access, notes)
 
 
-def _open_lists(
-    path: Path, access: _SourceReaders[Items], lists: Mapping[str, str]
-) -> AnyPart[Items]:
+def _open_lists(path: Path, access: _SourceReaders[Items], lists: Texts) -> AnyPart[Items]:
     reading, notes = with_encoding(path, access.reading)
     readers = {
         split: partial(access.file, path, replace(reading, rows_of=name))

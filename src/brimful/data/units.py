@@ -12,6 +12,8 @@ from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
 
+from brimful.base.types import Texts
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -48,7 +50,7 @@ def _units() -> Iterator[Unit]:
             yield Unit(name, plural, row["symbol"], quantity, size, (*aliases, *plurals))
 
 
-def _size(name: str, units: Mapping[str, Mapping[str, str]]) -> Fraction:
+def _size(name: str, units: Mapping[str, Texts]) -> Fraction:
     """The size of a unit, which may be given in another unit of the same quantity."""
     number, _, other = units[name]["size"].partition(" ")
     if not other:

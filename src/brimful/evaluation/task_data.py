@@ -10,7 +10,7 @@ from pathlib import Path
 
 from brimful.base.errors import DataError, RequestError
 from brimful.base.text import clause, reason_of
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.data.formats import Example, Prompt, as_columns, text_of_prompt
 from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
@@ -62,7 +62,7 @@ class TaskExamples:
 def load_examples(
     task: Task,
     *,
-    paths: Mapping[str, str],
+    paths: Texts,
     own: Mapping[str, Sequence[Example]],
     max_examples: int | None = None,
 ) -> TaskExamples:

@@ -16,7 +16,7 @@ import numpy as np
 
 from brimful.base.errors import DataError, RequestError
 from brimful.base.rundir import write_journal_atomically, write_json_atomically
-from brimful.base.types import Json, JsonDict, Progress
+from brimful.base.types import Json, JsonDict, Progress, Texts
 from brimful.data.formats import Example
 from brimful.evaluation.metric import (
     MetricSummary,
@@ -106,7 +106,7 @@ def evaluate_tasks(  # noqa: PLR0913 - each is one independent choice of the mea
     tasks: Sequence[Task],
     *,
     own: Mapping[str, Sequence[Example]] = MappingProxyType({}),
-    paths: Mapping[str, str] = MappingProxyType({}),
+    paths: Texts = MappingProxyType({}),
     max_examples: int | None = None,
     seed: int = 0,
     sandbox: Sandbox | None = None,

@@ -19,7 +19,7 @@ from brimful.base.env import cache_folder, hidden_instructions
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, remove_file, write_json_atomically
 from brimful.base.text import plural
-from brimful.base.types import Json, JsonDict, Numbers
+from brimful.base.types import Bounds, Json, JsonDict, Numbers, Texts
 from brimful.base.version import version_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
@@ -55,7 +55,7 @@ class Calibration:
     rates: Rates = field(hash=False)
     threads: int | None
     extras: Numbers = field(hash=False)
-    versions: Mapping[str, str] = field(hash=False)
+    versions: Texts = field(hash=False)
     made: float
     points: int
 
@@ -133,7 +133,7 @@ class RunNote(Described):
     made: float
     measured: Numbers = field(hash=False)
     predicted: Numbers = field(hash=False)
-    versions: Mapping[str, str] = field(hash=False)
+    versions: Texts = field(hash=False)
     basis: str = ""
 
 
@@ -240,7 +240,7 @@ def note_run(
     measured: Numbers,
     predicted: Numbers,
     key: str,
-    versions: Mapping[str, str] | None = None,
+    versions: Texts | None = None,
     applied: Numbers | None = None,
     basis: str = "",
     described: Described = NOT_DESCRIBED,
@@ -297,7 +297,7 @@ def basis_of(rates: Rates, device: Device) -> str:
 
 
 def correction(
-    device_name: str, name: str, *, basis: str, share: tuple[float, float] = (1.0, 1.0)
+    device_name: str, name: str, *, basis: str, share: Bounds = (1.0, 1.0)
 ) -> Correction:
     """Return the correction of predictions of a value from the last runs on this device.
 

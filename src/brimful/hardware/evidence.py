@@ -13,7 +13,7 @@ from pathlib import Path
 from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
-from brimful.base.types import Json, JsonDict, Numbers
+from brimful.base.types import Json, JsonDict, Numbers, Texts
 from brimful.hardware.calibration import RunNote, read_file
 
 FORMAT = "brimful evidence"
@@ -48,7 +48,7 @@ class Evidence:
     basis: str
     memory_kind: str
     settings: Json = field(hash=False)
-    versions: Mapping[str, str] = field(hash=False)
+    versions: Texts = field(hash=False)
 
 
 def export(path: Path) -> int:

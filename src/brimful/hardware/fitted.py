@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from brimful.base.tables import shipped_table
-from brimful.base.types import Numbers
+from brimful.base.types import Bounds, Numbers
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, HOST_SLOWEST, MATRIX_CLASSES, Rates
@@ -47,9 +47,9 @@ class Efficiencies:
 
     values: Numbers = field(hash=False)
     norm: float
-    interval: tuple[float, float]
-    unpacking_interval: tuple[float, float]
-    unseen_interval: tuple[float, float]
+    interval: Bounds
+    unpacking_interval: Bounds
+    unseen_interval: Bounds
     seen: tuple[str, ...]
     source: str
 

@@ -3,13 +3,13 @@ torch.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from brimful.base.rundir import finite, last_record, read_journal
-from brimful.base.types import Json, JsonDict, Numbers
+from brimful.base.types import Json, JsonDict, Numbers, Texts
 
 FILE_NAME = "monitor.jsonl"
 JOULES_PER_WH = 3600.0
@@ -45,7 +45,7 @@ class MonitoredSession:
 
     device: Json = field(default_factory=dict)
     limits: Numbers = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)
+    absent: Texts = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     samples: tuple[Sample, ...] = ()
     is_ended: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from brimful.base.types import JsonDict, Numbers
+from brimful.base.types import JsonDict, Numbers, Texts
 
 Query = Callable[[], JsonDict]
 THROTTLE_REASONS: Mapping[int, str] = {
@@ -42,9 +42,9 @@ class NvmlDevice:
     """
 
     queries: Mapping[str, Query]
-    facts: Mapping[str, str]
+    facts: Texts
     limits: Numbers
-    absent: Mapping[str, str]
+    absent: Texts
 
 
 def find_device(uuid: str, pci_bus_id: str | None = None) -> NvmlDevice:

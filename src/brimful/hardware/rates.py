@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Self
 
-from brimful.base.types import Json, JsonDict, Numbers
+from brimful.base.types import Bounds, Json, JsonDict, Numbers
 
 CLASSES = (
     "matrix",
@@ -98,8 +98,8 @@ class Rates:
     step_s: float = 0.0
     overlaps: bool = True
     multiprocessors: int | None = None
-    share: tuple[float, float] = (0.7, 1.5)
-    share_unpacking: tuple[float, float] | None = None
+    share: Bounds = (0.7, 1.5)
+    share_unpacking: Bounds | None = None
     source: str = ""
 
     def moving(self, class_name: str, operator: str, *, sixteen_bit: bool, num_bytes: int) -> float:

@@ -24,7 +24,7 @@ from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.intervals import Interval, bounds_of
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import plural
-from brimful.base.types import Json, JsonDict, Numbers, Progress
+from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
 from brimful.base.units import format_duration
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.batches import MicroBatch
@@ -203,7 +203,7 @@ class PairRunData(ExampleRunData):
         self,
         model: PreTrainedModel,
         folder: Path,
-        identity: Mapping[str, str],
+        identity: Texts,
         options: ScoringOptions,
     ) -> list[JsonDict]:
         """Keep the log-probabilities of held-out answers, by which it is seen whether they become
@@ -456,7 +456,7 @@ def _displacement(record: Json, rules: PreferenceRecipe) -> str:
     )
 
 
-def _kept(path: Path, identity: Mapping[str, str] | None = None) -> JsonDict:
+def _kept(path: Path, identity: Texts | None = None) -> JsonDict:
     """Return what was kept of the reference: log-probabilities by split, and the seconds that they
     took. It is empty where it is of other data or of another model, or damaged; without `identity`
     it has to be there.

@@ -23,7 +23,7 @@ from brimful.base.console import console_printer
 from brimful.base.discover import module_in
 from brimful.base.errors import BrimfulError, Interrupted, PlanError
 from brimful.base.text import shortened_at_a_word
-from brimful.base.types import Json, JsonDict, Numbers, Progress
+from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
 from brimful.base.warning_codes import as_note
 from brimful.data.batches import MicroBatch
 from brimful.data.chat import Template
@@ -197,7 +197,7 @@ class RunData(ABC, Generic[Split]):
         tokenizer: PreTrainedTokenizerBase,
         splits: Mapping[str, Split],
         *,
-        fingerprints: Mapping[str, str],
+        fingerprints: Texts,
         report: Json,
         source: str = "",
     ) -> None:
@@ -364,7 +364,7 @@ class RunData(ABC, Generic[Split]):
         self,
         model: PreTrainedModel,
         folder: Path,
-        identity: Mapping[str, str],
+        identity: Texts,
         options: ScoringOptions,
     ) -> list[JsonDict]:
         """Compute, once in a run, what its steps need to know of the model as it is before the

@@ -2,13 +2,13 @@
 back. A damaged run never replaces a good copy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import SCHEMA_VERSION, Lease, read_json, write_json_atomically
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Texts
 from brimful.base.units import format_bytes
 from brimful.base.warning_codes import as_note
 from brimful.mirror.files import Entry, IntegrityError, as_clause
@@ -197,7 +197,7 @@ class FinishedRun:
         return (here, there) if is_current else ({}, {})
 
 
-def describe_damage(damage: Mapping[str, str]) -> str:
+def describe_damage(damage: Texts) -> str:
     """Return a clause: `model/model.safetensors is missing, recipe.yaml is missing, and 2 more`."""
     clauses = [f"{name} {problem}" for name, problem in damage.items()]
     if len(clauses) > 2:

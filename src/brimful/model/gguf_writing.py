@@ -24,7 +24,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
 from brimful.base.text import shortened
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 from brimful.base.version import installed_version
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_vocabulary import vocabulary_of
@@ -47,7 +47,7 @@ BLOCK = 32
 """Weights of a row that share a scale in Q8_0; rows of another length stay in F16."""
 KEPT_IN_FP32 = ("position_embd.weight", ".ffn_gate_inp.weight")
 """Matrices that llama.cpp reads in fp32 only, beside all vectors."""
-SETTINGS: Mapping[str, str] = {
+SETTINGS: Texts = {
     "max_position_embeddings": "context_length",
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
@@ -66,7 +66,7 @@ SETTINGS: Mapping[str, str] = {
     "vocab_size": "vocab_size",
 }
 """The config's key -> the end of the name of the writer's method that adds it."""
-INTERLEAVED: Mapping[str, str] = {
+INTERLEAVED: Texts = {
     f"self_attn.{part}_proj.{kind}": heads
     for part, heads in (("q", "num_attention_heads"), ("k", "num_key_value_heads"))
     for kind in ("weight", "bias")

@@ -1,13 +1,12 @@
 """The recipe of brimful's own that trains what another tool's file describes."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RequestError
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Texts
 from brimful.other_trainers.job import ReadJob, TrainingJob
 from brimful.other_trainers.planned import look_up, with_usual_targets
 from brimful.other_trainers.preferences import ANSWERS, METHODS
@@ -15,7 +14,7 @@ from brimful.other_trainers.tools.trl import USUAL_TARGETS
 from brimful.planning.step import Lora
 from brimful.recipe import load_text
 
-OPTIMIZERS: Mapping[str, str] = {"8bit": "adamw_8bit", "paged_8bit": "paged_adamw_8bit"}
+OPTIMIZERS: Texts = {"8bit": "adamw_8bit", "paged_8bit": "paged_adamw_8bit"}
 """brimful's name of variants that are kinds of their own; the others are adamw."""
 SCHEDULES = ("cosine", "linear", "constant")
 NO_DATA = "pairs.jsonl"

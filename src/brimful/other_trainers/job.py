@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 from brimful.other_trainers import division
 from brimful.other_trainers.command import LAUNCHED
 from brimful.other_trainers.settings import (
@@ -128,9 +128,9 @@ class Tool:
     defaults: Mapping[str, Default]
     facts: Facts
     recipe: Facts
-    decides: Mapping[str, str]
+    decides: Texts
     idle: frozenset[str]
-    assumes: Mapping[str, str] = field(default_factory=dict)
+    assumes: Texts = field(default_factory=dict)
     idle_prefixes: tuple[str, ...] = ()
     approximations: tuple[str, ...] = ()
     flat: Callable[[Json], Json] = dict
@@ -158,11 +158,11 @@ class ReadJob:
 
     tool: Tool
     values: Json
-    said_by: Mapping[str, str]
+    said_by: Texts
     unknown: tuple[UnknownSetting, ...]
     idle: tuple[str, ...]
     recipe: Json = field(default_factory=dict)
-    recipe_said_by: Mapping[str, str] = field(default_factory=dict)
+    recipe_said_by: Texts = field(default_factory=dict)
     divided: division.Division = field(default_factory=division.Division)
     assumed: tuple[str, ...] = ()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RecipeError
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 
 SUFFIXES = (".py", ".ipynb")
 CONFIGS = ("GRPOConfig", "DPOConfig", "KTOConfig", "SFTConfig")
@@ -28,7 +28,7 @@ _UNSLOTH = {
     "gpu_memory_utilization": "vllm_gpu_memory_utilization",
     "dtype": "dtype",
 }
-_CALLS: Mapping[str, tuple[Mapping[str, str], Json]] = {
+_CALLS: Mapping[str, tuple[Texts, Json]] = {
     "LoraConfig": (_LORA, {"use_peft": True}),
     "get_peft_model": (_LORA, {"use_peft": True}),
     "AutoModelForCausalLM.from_pretrained": (

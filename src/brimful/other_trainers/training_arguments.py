@@ -6,6 +6,7 @@ Read in transformers 5.23.0, src/transformers/training_args.py and trainer.py, 2
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from brimful.base.types import Texts
 from brimful.other_trainers.settings import Default, Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 
@@ -41,7 +42,7 @@ SHARDING = (
     "divides weights, gradients or optimizer states among devices in a way that brimful does not"
     " trace; without this key the plan is of one device that holds all"
 )
-DECIDES: Mapping[str, str] = {
+DECIDES: Texts = {
     "deepspeed": SHARDING,
     "fsdp": SHARDING,
     "fsdp_config": SHARDING,

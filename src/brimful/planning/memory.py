@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brimful.base.types import JsonDict
+from brimful.base.types import Bounds, JsonDict
 from brimful.planning.allocator import Usage, replay
 from brimful.planning.earlier_runs import corrected
 from brimful.planning.events import peak_bytes
@@ -28,7 +28,7 @@ ALLOCATED_SHARE = (0.985, 1.01)
 """Measured over predicted peak of allocated bytes, 5th and 95th percentile
 (benchmarks/memory_truth.py).
 """
-RESERVED_SHARE: Mapping[bool, tuple[float, float]] = {False: (0.92, 1.15), True: (0.96, 1.26)}
+RESERVED_SHARE: Mapping[bool, Bounds] = {False: (0.92, 1.15), True: (0.96, 1.26)}
 """The same for reserved bytes of passes of one size, without and with a base in 4 bits, which
 leaves odd blocks while it is loaded and unpacked: 0.88 to 1.15 over 43 rows and 0.99 to 1.26 over
 57 on an A100 by nvidia-smi, 0.98 to 1.00 over 89 on an L40S by torch (benchmarks/memory_truth.py).
@@ -329,7 +329,7 @@ class ReservedPeaks:
     least: int
     expected: int
     most: int
-    share: tuple[float, float]
+    share: Bounds
 
     @property
     def high(self) -> float:
@@ -337,9 +337,7 @@ class ReservedPeaks:
         return self.share[1] * self.most
 
 
-def peaks_alone(
-    replayed: Replayed, share: tuple[float, float] = RESERVED_SHARE[False]
-) -> ReservedPeaks:
+def peaks_alone(replayed: Replayed, share: Bounds = RESERVED_SHARE[False]) -> ReservedPeaks:
     """Return the peaks of a run whose passes are all like the traced ones."""
     reserved_bytes = replayed.usage.peak_reserved_bytes
     return ReservedPeaks(reserved_bytes, reserved_bytes, reserved_bytes, share)
@@ -536,7 +534,7 @@ def _without_zeros(terms: Mapping[str, int]) -> dict[str, int]:
     return {name: num_bytes for name, num_bytes in terms.items() if num_bytes}
 
 
-def _share(value: float, share: tuple[float, float], basis: str) -> Prediction:
+def _share(value: float, share: Bounds, basis: str) -> Prediction:
     return Prediction(value, share[0] * value, share[1] * value, basis)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from brimful.base.types import Json
+from brimful.base.types import Bounds, Json
 from brimful.base.units import GIB
 from brimful.hardware.device import Device
 from brimful.hardware.residuals import Residuals
@@ -103,7 +103,7 @@ class Memory:
         target: Target,
         *,
         fractions: Sequence[float] = (),
-        share: tuple[float, float] = RESERVED_SHARE[False],
+        share: Bounds = RESERVED_SHARE[False],
         longest_pass_at: LongestPassAt | None = None,
     ) -> None:
         self._replays = traces if isinstance(traces, Replays) else Replays(traces)

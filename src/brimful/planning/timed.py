@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 from brimful.base.text import plural
-from brimful.base.types import JsonDict
+from brimful.base.types import Bounds, JsonDict
 from brimful.hardware.calibration import Correction
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.hardware.rates import Rates
@@ -100,7 +100,7 @@ class TimedPasses:
         return self.lost_share >= BUSY_FROM
 
     @property
-    def share(self) -> tuple[float, float]:
+    def share(self) -> Bounds:
         """Return measured over predicted step time, 5th and 95th percentile: wider the more other
         programs took, because the run may have the machine for itself or share it.
         """
@@ -240,7 +240,7 @@ class Level:
     passes: TimedPasses
     correction: Correction
 
-    def share(self, *, compiled: bool) -> tuple[float, float]:
+    def share(self, *, compiled: bool) -> Bounds:
         """Return measured over predicted time, 5th and 95th percentile. Passes are timed without
         compiling, whose gain is then predicted.
         """

@@ -9,14 +9,14 @@ Suffixes: W operators.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from brimful.base.arrays import Array, Floats, Ints
-from brimful.base.types import Numbers
+from brimful.base.types import Bounds, Numbers, Texts
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, NEEDED_BACKWARD, THIN_BELOW, Rates
 from brimful.planning.work import DTYPES, PARTS, PHASES, Work
 
@@ -35,7 +35,7 @@ EVEN_SHARE = 2 ** (-1 / RUN_AHEAD_NORM)
 ISSUING, ELEMENT_WISE = "issuing operators", "element-wise and norms"
 UNPACKING = "unpacking 4-bit weights"
 WAITS = "the program that issues operators takes longer than the device"
-TERMS: Mapping[str, str] = {
+TERMS: Texts = {
     "matrix": "matrix products",
     "batched matrix": "matrix products",
     "attention": "attention",
@@ -113,7 +113,7 @@ class Scale:
         return eager.seconds - passes_s * self.fusible * (1 - kept)
 
 
-def share_of(rates: Rates, time: StepTime) -> tuple[float, float]:
+def share_of(rates: Rates, time: StepTime) -> Bounds:
     """Return measured over predicted time, 5th and 95th percentile, of steps like this one."""
     if time.terms.get(UNPACKING) and rates.share_unpacking is not None:
         return rates.share_unpacking

@@ -5,13 +5,12 @@ Only JSON is read: adapter_config.json, and the names of the tensors.
 """
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RecipeError
 from brimful.base.strict_json import load_json
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MOST_HEADER_BYTES = 100_000_000
@@ -32,7 +31,7 @@ change nothing that is computed. Of every other key only a value that asks for n
 """
 NEUTRAL: tuple[Any, ...] = (None, False, {}, [], "none")
 """Values that ask for nothing."""
-REFUSED: Mapping[str, str] = {
+REFUSED: Texts = {
     "bias": "trained biases",
     "lora_bias": "biases of the adapters",
     "modules_to_save": "whole layers trained beside the adapters",

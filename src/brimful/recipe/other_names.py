@@ -1,6 +1,6 @@
 """What other tools call brimful's keys and verbs, for the suggestion when one of them is typed."""
 
-from collections.abc import Mapping
+from brimful.base.types import Texts
 
 _NAMES = {
     "model": "base_model model_name model_name_or_path model_id",
@@ -58,11 +58,9 @@ _NAMES = {
     "run.name": "run_name",
     "run.loggers": "report_to",
 }
-OTHER_NAMES: Mapping[str, str] = {
-    name: key for key, names in _NAMES.items() for name in names.split()
-}
+OTHER_NAMES: Texts = {name: key for key, names in _NAMES.items() for name in names.split()}
 """Name of another tool's -> brimful's dotted key."""
-OTHER_VERBS: Mapping[str, str] = {
+OTHER_VERBS: Texts = {
     "finetune": "train",
     "fine-tune": "train",
     "tune": "train",

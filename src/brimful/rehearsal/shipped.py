@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from brimful.base.kept_values import kept_value
-from brimful.base.types import Json
+from brimful.base.types import Json, Texts
 from brimful.base.version import version_of
 from brimful.planning.architecture import NOT_OF_THE_STEP, NotOfItsKind, Widths, network_of, serves
 from brimful.planning.family_file import FORMAT, DamagedFile, opened
@@ -45,7 +45,7 @@ class About:
             name.
     """
 
-    versions: Mapping[str, str]
+    versions: Texts
     defaults: Json
     places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
 
@@ -204,7 +204,7 @@ def _opened(path: Path, _size_bytes: int, _changed_ns: int) -> zipfile.ZipFile:
     return zipfile.ZipFile(io.BytesIO(path.read_bytes()))
 
 
-def agree(versions: Mapping[str, str]) -> bool:
+def agree(versions: Texts) -> bool:
     """Return whether what is installed has these versions but for the last number."""
     installed = library_versions()
     return all(
@@ -214,7 +214,7 @@ def agree(versions: Mapping[str, str]) -> bool:
 
 
 @functools.cache
-def library_versions() -> Mapping[str, str]:
+def library_versions() -> Texts:
     """Return the versions of the installed libraries that decide a recording, without importing
     them.
     """

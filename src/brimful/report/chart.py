@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from brimful.base.arrays import Floats
+from brimful.base.types import Bounds
 from brimful.report.bars import Part
-from brimful.report.table import Interval
 
 MAX_POINTS, MAX_SMOOTH_POINTS = 800, 250
 """Points of a longer series that are kept, extremes among them, and of a running mean."""
@@ -47,7 +47,7 @@ class Series:
     look: Look = "line"
     role: Role = ""
     place: int = 0
-    intervals: tuple[Interval | None, ...] = ()
+    intervals: tuple[Bounds | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Chart:
     levels: tuple[Rule, ...] = ()
     uprights: tuple[Rule, ...] = ()
     marks: tuple[Mark, ...] = ()
-    band: Interval | None = None
-    x_range: Interval | None = None
+    band: Bounds | None = None
+    x_range: Bounds | None = None
     y_range: tuple[float, float | None] | None = None
     x_names: tuple[str, ...] = ()
     is_log: bool = False
@@ -148,7 +148,7 @@ def rounded(values: Sequence[float] | Floats) -> tuple[Any, ...]:
     return tuple(float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in values)
 
 
-def usual_range(values: ArrayLike) -> tuple[float, float]:
+def usual_range(values: ArrayLike) -> Bounds:
     """From zero to a little above what is usual, which a few extremes do not change."""
     low, high = np.quantile(np.asarray(values, np.float64), (0.005, 0.995))
     return 0.0, float(max(high, low)) * 1.2 or 1.0

@@ -10,7 +10,7 @@ from rich.text import Text as Line
 
 from brimful.base.rundir import write_text_atomically
 from brimful.base.text import clause, plural
-from brimful.base.types import Json, JsonDict, Numbers
+from brimful.base.types import Json, JsonDict, Numbers, Texts
 from brimful.base.warning_codes import as_note
 from brimful.report.bars import Bar, Bars, Part
 from brimful.report.terminal import LEARNED, told
@@ -132,7 +132,7 @@ class DataView:
     splits: Mapping[str, SeenSplit]
     notes: Sequence[str]
     not_learned: Sequence[Json]
-    bad_rows: Sequence[Mapping[str, str]]
+    bad_rows: Sequence[Texts]
     weights: Numbers
 
     @property

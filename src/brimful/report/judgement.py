@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from brimful.base.text import plural
+from brimful.base.types import Bounds
 from brimful.report.quantities import format_error
-from brimful.report.table import Interval
 
 GUESS_WIDTH = 2.0
 """An interval whose high end is this many times its low end, or more, is that of a rough guess."""
@@ -23,16 +23,14 @@ class Band:
 
     Attributes:
         word: What such an error is called.
-        tone: The class of its colour and of the shape of its mark, on a page.
     """
 
     limit: float
     word: str
-    tone: str
 
 
-CLOSE = Band(0.10, "close", "error-close")
-BANDS = (CLOSE, Band(0.25, "off", "error-off"), Band(math.inf, "far off", "error-far"))
+CLOSE = Band(0.10, "close")
+BANDS = (CLOSE, Band(0.25, "off"), Band(math.inf, "far off"))
 
 
 @dataclass(frozen=True)
@@ -63,15 +61,6 @@ class Judgement:
         return self.band.word if self.band else ""
 
     @property
-    def tone(self) -> str:
-        """The colour as a class of a page; "" where nothing was measured, and for a guess that was
-        close.
-        """
-        if self.band is None or (self.is_guess and self.band is CLOSE):
-            return ""
-        return self.band.tone
-
-    @property
     def made(self) -> str:
         """How the plan came to the value, in words."""
         return "roughly guessed" if self.is_guess else "predicted"
@@ -87,7 +76,7 @@ class Judgement:
         return self.is_inside is not None and self.error is not None and not self.is_guess
 
 
-def judge(predicted: float, interval: Interval | None, measured: float | None) -> Judgement:
+def judge(predicted: float, interval: Bounds | None, measured: float | None) -> Judgement:
     """Return what is said of a prediction beside its measurement, both in one unit."""
     error = (predicted - measured) / measured if measured else None
     is_inside = None
@@ -96,7 +85,7 @@ def judge(predicted: float, interval: Interval | None, measured: float | None) -
     return Judgement(error, is_inside, _is_guess(interval))
 
 
-def _is_guess(interval: Interval | None) -> bool:
+def _is_guess(interval: Bounds | None) -> bool:
     if interval is None:
         return False
     low, high = interval

@@ -6,11 +6,12 @@ model.
 
 import shlex
 
+from brimful.base.types import Bounds
 from brimful.report import labels
 from brimful.report.commands import name_of
 from brimful.report.page import plan_page, score_tables
 from brimful.report.scores import SplitScore, baselines, best_evaluation, main_score
-from brimful.report.table import Interval, Table
+from brimful.report.table import Table
 from brimful.report.tuned import score_before
 from brimful.report.views import Card, Command
 from brimful.runs import RunFolder
@@ -357,9 +358,9 @@ def _metric_card(metric: labels.LabelMetric, split: str) -> Card:
     )
 
 
-def _in_brackets(interval: Interval | None) -> str:
+def _in_brackets(interval: Bounds | None) -> str:
     return f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
 
 
-def _span(interval: Interval | None) -> str:
+def _span(interval: Bounds | None) -> str:
     return f"95 %: {interval[0]:.3f}{EN_DASH}{interval[1]:.3f}" if interval else ""

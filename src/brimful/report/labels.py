@@ -11,8 +11,9 @@ import numpy as np
 
 from brimful.base.arrays import Ints
 from brimful.base.rundir import finite
+from brimful.base.types import Bounds
 from brimful.report.quantities import format_number, listed
-from brimful.report.table import Cell, Interval, Table, table_of
+from brimful.report.table import Cell, Table, table_of
 from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue, RunScores
 
 NOT_KNOWN, NOTHING = "-", Cell(None)
@@ -130,7 +131,7 @@ def format_of(key: str, sign: str = "") -> Callable[[float], str]:
 
 
 def known_cell(
-    value: float | None, form: Callable[[float], str], interval: Interval | None = None
+    value: float | None, form: Callable[[float], str], interval: Bounds | None = None
 ) -> Cell:
     """A cell with the value, "-" for None."""
     return Cell(NOT_KNOWN) if value is None else Cell(value, form, interval)

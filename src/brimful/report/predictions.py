@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 from brimful.base.text import plural
-from brimful.base.types import Numbers
+from brimful.base.types import Bounds, Numbers
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.planning.cost import OF_ROUNDS
 from brimful.report.judgement import Judgement, judge
 from brimful.report.quantities import label
-from brimful.report.table import Interval
 from brimful.report.tuned import before_tuning
 from brimful.runs import RunFolder
 from brimful.runs.measurements import (
@@ -56,7 +55,7 @@ class Comparison:
     key: str
     name: str
     predicted: float
-    interval: Interval | None
+    interval: Bounds | None
     measured: float | None
     basis: str
     source: str = ""

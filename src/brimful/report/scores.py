@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from brimful.base.types import Bounds
 from brimful.report.quantities import label
-from brimful.report.table import Interval
 from brimful.runs import RunFolder
 from brimful.runs.records import EvaluationRecord
 from brimful.runs.scores import BaselineScore, LikelihoodScore
@@ -21,8 +21,8 @@ class SplitScore:
     name: str
     loss: float | None
     bits_per_byte: float | None
-    loss_interval: Interval | None = None
-    bits_per_byte_interval: Interval | None = None
+    loss_interval: Bounds | None = None
+    bits_per_byte_interval: Bounds | None = None
 
 
 def split_score(name: str, record: LikelihoodScore | EvaluationRecord) -> SplitScore:

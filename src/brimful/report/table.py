@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from brimful.base.types import Bounds
+
 BAR = "\\|"
 """A vertical bar inside a cell of Markdown."""
-Interval = tuple[float, float]
 Value = str | float | int | bool | None
 
 
@@ -26,7 +27,7 @@ class Cell:
 
     value: Value
     form: Callable[[float], str] = "{:,.0f}".format
-    interval: Interval | None = None
+    interval: Bounds | None = None
     note: str = ""
     unit: str = ""
 
@@ -64,9 +65,9 @@ class Gauge:
         is_log: Whether the scale is logarithmic.
     """
 
-    ends: Interval
+    ends: Bounds
     at: float | None
-    interval: Interval | None
+    interval: Bounds | None
     about: str
     text: str = ""
     centre: float | None = None

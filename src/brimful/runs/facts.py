@@ -5,7 +5,7 @@ samples of text and the copy in a mirror.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from brimful.base.types import Json, Numbers
+from brimful.base.types import Json, Numbers, Texts
 from brimful.runs.parsing import WHOLE, parse
 
 
@@ -175,7 +175,7 @@ class EnvironmentFacts:
     platform: str = ""
     command: str = ""
     started: str = ""
-    packages: Mapping[str, str] = field(default_factory=dict)
+    packages: Texts = field(default_factory=dict)
     device: DeviceFacts = DeviceFacts()
     values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)
 
@@ -311,7 +311,7 @@ class DataFacts:
 
     splits: Mapping[str, SplitFacts] = field(default_factory=dict)
     tokenizer: Json = field(default_factory=dict)
-    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: Texts = field(default_factory=dict)
     base: PublishedModel | None = None
     leakage: Mapping[str, RepeatCounts] = field(default_factory=dict)
     labels: LabelNames = LabelNames()

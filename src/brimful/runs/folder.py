@@ -10,7 +10,7 @@ from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import require_sound
 from brimful.base.rundir import read_journal, read_json
-from brimful.base.types import JsonDict
+from brimful.base.types import Bounds, JsonDict
 from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.planning.plan import Plan
 from brimful.recipe.kinds import KINDS, Kind
@@ -38,7 +38,7 @@ from brimful.runs.files import (
     SCORES_FILE,
     STATUS_FILE,
 )
-from brimful.runs.parsing import Bounds, parse
+from brimful.runs.parsing import parse
 from brimful.runs.plans import interval_of, read_plan
 from brimful.runs.records import (
     BaseRecord,

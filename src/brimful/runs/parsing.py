@@ -14,10 +14,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from brimful.base.rundir import finite
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Bounds, Json, JsonDict
 
-Bounds = tuple[float, float]
-"""The lower and the upper end of an interval."""
 Reader = Callable[[object], Any]
 T = TypeVar("T")
 WHOLE = {"whole": True}

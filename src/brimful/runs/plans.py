@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 
 from brimful.base.rundir import finite
-from brimful.base.types import Json
+from brimful.base.types import Bounds, Json
 from brimful.planning.plan import Plan, Prediction
-from brimful.runs.parsing import Bounds, mapping, parse, parse_value
+from brimful.runs.parsing import mapping, parse, parse_value
 
 
 def read_plan(values: Json) -> Plan | None:

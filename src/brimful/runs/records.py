@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from brimful.base.rundir import finite
-from brimful.base.types import Json, Numbers
-from brimful.runs.parsing import WHOLE, Bounds, parse
+from brimful.base.types import Bounds, Json, Numbers
+from brimful.runs.parsing import WHOLE, parse
 
 
 @dataclass(frozen=True, kw_only=True)

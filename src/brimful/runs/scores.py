@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from brimful.base.rundir import finite
-from brimful.base.types import Json, Numbers
-from brimful.runs.parsing import WHOLE, Bounds, mapping, parse, parse_value
+from brimful.base.types import Bounds, Json, Numbers
+from brimful.runs.parsing import WHOLE, mapping, parse, parse_value
 
 LAYERS = "layers"
 """Key in scores.json of what was measured inside the model, not a split."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from brimful.base.errors import CheckpointError
 from brimful.base.manifest import MANIFEST, problem_of_file
 from brimful.base.rundir import add_checksum, fsync_folder, read_json
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 from brimful.base.units import format_bytes
 from brimful.training.tensorfile import (
     HashedFile,
@@ -59,7 +59,7 @@ class Snapshot:
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
     state: Json
-    identity: Mapping[str, str]
+    identity: Texts
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ def load(folder: Path) -> Snapshot:
     return Snapshot(manifest["step"], tensors, read_json(folder / STATE_FILE), manifest["identity"])
 
 
-def stored_files(folder: Path) -> Mapping[str, str]:
+def stored_files(folder: Path) -> Texts:
     """Return the texts of the run's deciding files that a checkpoint holds, by name. One of an
     earlier version holds none.
 
@@ -371,7 +371,7 @@ def stored_files(folder: Path) -> Mapping[str, str]:
     """
     if problem := problem_of_file(folder, STATE_FILE, _read_manifest(folder)["files"][STATE_FILE]):
         raise CheckpointError(problem)
-    files: Mapping[str, str] = read_json(folder / STATE_FILE).get("run_files", {})
+    files: Texts = read_json(folder / STATE_FILE).get("run_files", {})
     return files
 
 

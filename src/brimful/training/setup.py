@@ -1,6 +1,6 @@
 """What a training session starts from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.rundir import Lease
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 from brimful.planning.plan import Plan
 from brimful.planning.timed import PASSES_OF_MANY_LENGTHS
 from brimful.recipe import Recipe
@@ -52,7 +52,7 @@ class Setup:
     tokenizer: PreTrainedTokenizerBase
     sequences: Sequences
     evaluate: Callable[[PreTrainedModel], Json]
-    identity: Mapping[str, str]
+    identity: Texts
     run_folder: Path
     lease: Lease | None
     listeners: Sequence[Listener]

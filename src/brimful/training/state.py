@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 from brimful.model.published import has_adapters
 from brimful.runs.deciding import MONITORED_UNTIL
 from brimful.training.checkpoint import Snapshot
@@ -121,9 +121,9 @@ def snapshot_of(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     *,
-    identity: Mapping[str, str],
+    identity: Texts,
     journal_bytes: int,
-    run_files: Mapping[str, str] | None = None,
+    run_files: Texts | None = None,
     records: Mapping[str, int] | None = None,
     monitored_until: int = 0,
     other_ranks: Mapping[str, Tensor] | None = None,

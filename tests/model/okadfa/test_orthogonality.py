@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from finished_runs import records_of, train
+from fixture_types import MakeRecipe
 from torch import Tensor
 
 from brimful.data.batches import Batch
@@ -20,7 +21,6 @@ from brimful.model.okadfa.orthogonality import (
     redraw_features,
     violation_per_head,
 )
-from brimful.recipe import Recipe
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Network, find_method, hidden_states_of
 from brimful.training.precision import Precision
@@ -31,7 +31,7 @@ MakeModel = Callable[..., torch.nn.Module]
 
 
 @pytest.fixture
-def built(tiny: Callable[..., Recipe]) -> MakeModel:
+def built(tiny: MakeRecipe) -> MakeModel:
     """A fresh model of two layers and two heads."""
 
     def make(*overrides: str) -> torch.nn.Module:
@@ -142,7 +142,7 @@ def test_features_are_drawn_anew_by_number_and_softmax_attention_has_none(built:
 @pytest.mark.parametrize("sizes", [(4,), (1, 3), (1, 1, 1, 1)], ids=str)
 @pytest.mark.parametrize("scale", [1.0, 2.0**16], ids=["fp32", "as fp16 scales"])
 def test_whatever_the_micro_batches_it_is_added_once_and_not_to_the_loss(
-    tiny: Callable[..., Recipe], method: str, sizes: tuple[int, ...], scale: float
+    tiny: MakeRecipe, method: str, sizes: tuple[int, ...], scale: float
 ) -> None:
     """The gradient of an update is that of the mean loss plus the penalty's: the loop divides by
     what they carry.
@@ -184,7 +184,7 @@ def test_whatever_the_micro_batches_it_is_added_once_and_not_to_the_loss(
 
 
 def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
-    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What reaches the penalty in the backward pass is its weight: 256 targets, a power of two, are
     divided out.

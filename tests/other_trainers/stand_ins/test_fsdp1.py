@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from transformers import LlamaConfig
 
+from brimful.base.types import JsonDict
 from brimful.other_trainers.stand_ins import ForeignStep, LossChain, TrainerQuirks
 from brimful.planning.step import Lora, canonical
 from brimful.planning.trace import KINDS, Trace, same_events
@@ -22,7 +23,7 @@ CONFIG = LlamaConfig(vocab_size=64, intermediate_size=64, num_key_value_heads=1,
 
 
 def _step(**changes: Any) -> Trace:
-    values: dict[str, Any] = {
+    values: JsonDict = {
         "sequence_length": TOKENS,
         "weights": "bf16",
         "optimizer": "foreach",

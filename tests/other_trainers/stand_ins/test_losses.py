@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers import LlamaConfig
 
+from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES
 from brimful.other_trainers.stand_ins import (
     ForeignStep,
@@ -70,7 +71,7 @@ def _loss_peak_bytes(spec: ForeignStep) -> int:
 
 def other(**changes: Any) -> ForeignStep:
     """A pure bf16 step of another trainer on CUDA."""
-    values: dict[str, Any] = {
+    values: JsonDict = {
         "sequence_length": LENGTH,
         "weights": "bf16",
         "chain": LossChain(),

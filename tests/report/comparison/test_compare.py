@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRun, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.report.comparison.compare import (
     PairComparison,
     RunComparison,
@@ -31,7 +32,7 @@ def _pair(comparison: RunComparison, metric: str) -> PairComparison:
 
 
 def test_a_large_difference_on_the_same_examples_is_real_and_a_small_one_is_not(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     base = scored_run("base", rank=1, share=0.1, loss=3.0)
     runs = [
@@ -57,7 +58,7 @@ def test_a_large_difference_on_the_same_examples_is_real_and_a_small_one_is_not(
     assert comparison.notes == ()
 
 
-def test_pairing_sees_what_intervals_that_overlap_do_not(scored_run: Callable[..., Path]) -> None:
+def test_pairing_sees_what_intervals_that_overlap_do_not(scored_run: MakeRun) -> None:
     comparison = compare([scored_run("a", loss=2.00), scored_run("b", rank=8, seed=2, loss=1.98)])
 
     pair = _pair(comparison, LOSS)
@@ -74,7 +75,7 @@ def test_pairing_sees_what_intervals_that_overlap_do_not(scored_run: Callable[..
 
 
 def test_runs_that_differ_by_their_seed_are_one_variant_with_the_spread_over_seeds(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     runs = [scored_run(f"lora-16-seed{seed}", seed=seed) for seed in (1, 2, 3)]
 
@@ -96,7 +97,7 @@ def test_runs_that_differ_by_their_seed_are_one_variant_with_the_spread_over_see
 
 
 def test_a_difference_within_the_spread_of_seeds_is_not_real(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     first = [
         scored_run(f"a-{seed}", rank=8, seed=seed, share=share)
@@ -117,7 +118,7 @@ def test_a_difference_within_the_spread_of_seeds_is_not_real(
 
 
 def test_an_untuned_model_has_no_seed_so_the_others_spread_is_all_there_is(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     base = scored_run("base", share=0.2, recipe="name: base\nmodel: org/model\nuntuned: true\n")
     apart = [scored_run(f"a-{seed}", rank=8, seed=seed, share=0.8) for seed in (1, 2)]
@@ -142,7 +143,7 @@ def test_less_of_a_perplexity_is_better() -> None:
 
 
 def test_runs_from_nothing_are_read_at_equal_time_with_intervals_over_seeds(
-    fresh_text_run: Callable[..., Path],
+    fresh_text_run: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
     """The slow ones have done half of their steps when the fast ones end; warming up and
@@ -182,7 +183,7 @@ def test_runs_from_nothing_are_read_at_equal_time_with_intervals_over_seeds(
     assert not any("not tested" in note for note in comparison.notes)
 
 
-def test_p_values_are_corrected_for_their_number(scored_run: Callable[..., Path]) -> None:
+def test_p_values_are_corrected_for_their_number(scored_run: MakeRun) -> None:
     runs = [
         scored_run(f"rank-{rank}", rank=rank, seed=rank, share=0.5 + rank / 100)
         for rank in (1, 2, 4)
@@ -211,7 +212,7 @@ def test_p_values_are_corrected_for_their_number(scored_run: Callable[..., Path]
     ],
 )
 def test_other_examples_and_versions_of_a_task_are_never_compared(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
     on_task: Callable[..., None],
     scores: dict[str, float],
     version: int,
@@ -229,7 +230,7 @@ def test_other_examples_and_versions_of_a_task_are_never_compared(
 
 
 def test_a_few_examples_that_one_run_lacks_are_left_out_and_counted(
-    scored_run: Callable[..., Path], on_task: Callable[..., None], snapshot: SnapshotAssertion
+    scored_run: MakeRun, on_task: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     first, second = scored_run("a"), scored_run("b", rank=8)
     scores = {f"ex/{number}": float(number % 2) for number in range(40)}
@@ -248,7 +249,7 @@ def test_a_few_examples_that_one_run_lacks_are_left_out_and_counted(
 
 
 def test_losses_over_other_data_are_not_compared(
-    scored_run: Callable[..., Path], snapshot: SnapshotAssertion
+    scored_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
     other = {"fingerprints": {"data": "0123456789abcdef", "tokenizer": "t1"}}
 
@@ -258,7 +259,7 @@ def test_losses_over_other_data_are_not_compared(
 
 
 def test_a_metric_of_one_run_only_is_said_not_to_be_compared(
-    scored_run: Callable[..., Path], on_task: Callable[..., None], snapshot: SnapshotAssertion
+    scored_run: MakeRun, on_task: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     first, second = scored_run("a"), scored_run("b", rank=8)
     on_task(first, "humaneval", {"pass@1": {"ex/0": 1.0}})
@@ -267,7 +268,7 @@ def test_a_metric_of_one_run_only_is_said_not_to_be_compared(
 
 
 def test_what_must_be_known_before_reading_is_noted(
-    scored_run: Callable[..., Path], on_task: Callable[..., None], snapshot: SnapshotAssertion
+    scored_run: MakeRun, on_task: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     first, second = (
         scored_run("base"),
@@ -293,7 +294,7 @@ def test_what_must_be_known_before_reading_is_noted(
 
 
 def test_scores_of_one_type_of_question_are_shown_and_not_tested(
-    scored_run: Callable[..., Path], on_task: Callable[..., None], snapshot: SnapshotAssertion
+    scored_run: MakeRun, on_task: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     """Else a task with many types would make every p-value of the comparison larger."""
     runs = [scored_run("a"), scored_run("b", rank=8)]
@@ -319,7 +320,7 @@ def test_scores_of_one_type_of_question_are_shown_and_not_tested(
     assert after.notes[-1] == snapshot
 
 
-def test_everything_is_plain_values_for_json(scored_run: Callable[..., Path]) -> None:
+def test_everything_is_plain_values_for_json(scored_run: MakeRun) -> None:
     values = json.loads(
         json.dumps(compare([scored_run("a"), scored_run("b", rank=8, share=0.2)]).to_json())
     )
@@ -329,13 +330,13 @@ def test_everything_is_plain_values_for_json(scored_run: Callable[..., Path]) ->
     assert {pair["metric"]: pair["real"] for pair in values["pairs"]} == {LOSS: False, SYNTAX: True}
 
 
-def test_one_run_alone_is_a_table_without_tests(scored_run: Callable[..., Path]) -> None:
+def test_one_run_alone_is_a_table_without_tests(scored_run: MakeRun) -> None:
     comparison = compare([scored_run("a")])
 
     assert ([variant.name for variant in comparison.variants], comparison.pairs) == (["a"], ())
 
 
-def test_a_run_given_twice_is_refused(scored_run: Callable[..., Path], refuses: Refuses) -> None:
+def test_a_run_given_twice_is_refused(scored_run: MakeRun, refuses: Refuses) -> None:
     run = scored_run("a")
     for folders in ([], [run, run]):
         with refuses(RequestError):
@@ -343,9 +344,7 @@ def test_a_run_given_twice_is_refused(scored_run: Callable[..., Path], refuses: 
 
 
 @pytest.fixture
-def compared_classifier(
-    labelled_run: Callable[..., Path], label_score: Callable[..., dict[str, Any]]
-) -> Callable[..., Path]:
+def compared_classifier(labelled_run: MakeRun, label_score: Callable[..., JsonDict]) -> MakeRun:
     """A factory of classifiers scored on the same 220 texts; each text's nats are around `nats`."""
 
     def make(
@@ -376,7 +375,7 @@ def compared_classifier(
 
 
 def test_classifiers_are_compared_on_test_by_the_loss_of_each_text_with_their_metrics_beside(
-    compared_classifier: Callable[..., Path],
+    compared_classifier: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
     comparison = compare(
@@ -414,7 +413,7 @@ def test_classifiers_are_compared_on_test_by_the_loss_of_each_text_with_their_me
 
 
 def test_classifiers_of_several_seeds_are_one_variant(
-    compared_classifier: Callable[..., Path],
+    compared_classifier: MakeRun,
 ) -> None:
     runs = [compared_classifier(f"spam-seed{seed}", seed=seed) for seed in (1, 2, 3)]
 
@@ -426,8 +425,8 @@ def test_classifiers_of_several_seeds_are_one_variant(
 
 
 def test_classifiers_of_other_data_or_labels_are_not_compared(
-    compared_classifier: Callable[..., Path],
-    label_score: Callable[..., dict[str, Any]],
+    compared_classifier: MakeRun,
+    label_score: Callable[..., JsonDict],
     snapshot: SnapshotAssertion,
 ) -> None:
     other = {"test": label_score("clean", "toxic", positive="toxic")}
@@ -440,7 +439,7 @@ def test_classifiers_of_other_data_or_labels_are_not_compared(
 
 
 def test_a_classifier_without_scores_or_without_the_loss_of_each_text_says_how_to_make_them(
-    compared_classifier: Callable[..., Path],
+    compared_classifier: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
     bare, whole, kept = (
@@ -456,7 +455,7 @@ def test_a_classifier_without_scores_or_without_the_loss_of_each_text_says_how_t
 
 
 def test_models_of_different_kinds_have_no_score_in_common(
-    compared_classifier: Callable[..., Path], scored_run: Callable[..., Path], refuses: Refuses
+    compared_classifier: MakeRun, scored_run: MakeRun, refuses: Refuses
 ) -> None:
     with refuses(RequestError):
         compare(
@@ -465,7 +464,7 @@ def test_models_of_different_kinds_have_no_score_in_common(
 
 
 def test_models_of_masked_tokens_are_compared_by_a_loss_of_their_own_name(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
     runs = []
@@ -489,7 +488,7 @@ def test_models_of_masked_tokens_are_compared_by_a_loss_of_their_own_name(
 
 
 def test_runs_of_the_same_name_are_distinct_names_by_where_they_lie(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     runs = [
         scored_run(f"{place}/runs/same", rank=rank, share=share)

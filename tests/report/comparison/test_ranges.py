@@ -1,7 +1,6 @@
 """Values of one metric share a scale, with their intervals."""
 
-from collections.abc import Callable
-from pathlib import Path
+from fixture_types import MakeRun
 
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.ranges import all_ranges, has_ranges, range_table
@@ -10,7 +9,7 @@ from brimful.report.views import Heading
 
 
 def test_every_variant_lies_on_one_scale_with_its_interval(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     comparison = compare(
         [scored_run("a", rank=8, loss=2.0), scored_run("b", rank=16, seed=2, loss=2.5)]
@@ -25,7 +24,7 @@ def test_every_variant_lies_on_one_scale_with_its_interval(
     assert 0 < places[0] < places[-1] < 100
 
 
-def test_what_repeats_the_loss_or_has_a_chart_is_not_drawn(scored_run: Callable[..., Path]) -> None:
+def test_what_repeats_the_loss_or_has_a_chart_is_not_drawn(scored_run: MakeRun) -> None:
     comparison = compare([scored_run("a")])
     loss = "Validation loss (nats/token)"
     assert Heading(f"{loss}: lower is better") in all_ranges(comparison)

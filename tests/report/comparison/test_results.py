@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRun, Refuses
 from safetensors.numpy import save_file
 from syrupy.assertion import SnapshotAssertion
 
@@ -14,7 +13,7 @@ from brimful.base.errors import RunFolderError
 from brimful.report.comparison.results import LOSS, read_compared_run
 
 
-def test_scores_come_with_unit_interval_and_examples(scored_run: Callable[..., Path]) -> None:
+def test_scores_come_with_unit_interval_and_examples(scored_run: MakeRun) -> None:
     result = read_compared_run(scored_run("lora-16", loss=2.0))
 
     loss, syntax = result.figures[LOSS], result.figures["code-syntax syntax"]
@@ -30,7 +29,7 @@ def test_scores_come_with_unit_interval_and_examples(scored_run: Callable[..., P
 
 
 def test_figures_are_those_of_the_run_and_of_its_saved_model(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     run = scored_run("full")
     assert read_compared_run(run).figures["trainable_parameters"].value == 64 * 8 + 100
@@ -49,7 +48,7 @@ def test_figures_are_those_of_the_run_and_of_its_saved_model(
 
 
 def test_a_language_model_from_nothing_has_its_loss_in_other_units_and_means_over_its_layers(
-    fresh_text_run: Callable[..., Path],
+    fresh_text_run: MakeRun,
 ) -> None:
     figures = read_compared_run(fresh_text_run("a", loss=3.0)).figures
 
@@ -69,7 +68,7 @@ def test_a_language_model_from_nothing_has_its_loss_in_other_units_and_means_ove
 
 
 def test_figures_of_layers_are_left_out_where_there_are_none(
-    fresh_text_run: Callable[..., Path],
+    fresh_text_run: MakeRun,
 ) -> None:
     layers = {"tokens": 4096, "attention": {"mean_cosine": None, "mean_violation": 0.02}}
 
@@ -83,7 +82,7 @@ def test_figures_of_layers_are_left_out_where_there_are_none(
     )
 
 
-def test_a_tuned_model_has_neither(scored_run: Callable[..., Path]) -> None:
+def test_a_tuned_model_has_neither(scored_run: MakeRun) -> None:
     result = read_compared_run(scored_run("lora"))
 
     assert "perplexity per token" not in result.figures
@@ -91,7 +90,7 @@ def test_a_tuned_model_has_neither(scored_run: Callable[..., Path]) -> None:
 
 
 def test_several_samples_of_an_example_count_with_their_mean(
-    scored_run: Callable[..., Path], on_task: Callable[..., None]
+    scored_run: MakeRun, on_task: Callable[..., None]
 ) -> None:
     run = scored_run("lora-16")
     on_task(run, "humaneval", {"pass@1": {"HumanEval/0": 1.0, "HumanEval/1": 0.0}})
@@ -103,7 +102,7 @@ def test_several_samples_of_an_example_count_with_their_mean(
     assert (found.ids, found.sums_N.tolist()) == (("HumanEval/0", "HumanEval/1"), [0.5, 0.0])
 
 
-def test_seed_and_name_are_not_of_the_variant(scored_run: Callable[..., Path]) -> None:
+def test_seed_and_name_are_not_of_the_variant(scored_run: MakeRun) -> None:
     first, second, other = (read_compared_run(scored_run(*each)) for each in (["a"], ["b"], ["c"]))
     assert first.variant == second.variant == other.variant
 
@@ -112,7 +111,7 @@ def test_seed_and_name_are_not_of_the_variant(scored_run: Callable[..., Path]) -
 
 
 def test_what_is_missing_is_said_with_the_command_that_makes_it(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
     run = scored_run("lora-16")
@@ -133,7 +132,7 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "metrics.jsonl", "plan.json", "run.json"])
-def test_a_damaged_file_of_a_run_is_told(scored_run: Callable[..., Path], name: str) -> None:
+def test_a_damaged_file_of_a_run_is_told(scored_run: MakeRun, name: str) -> None:
     run = scored_run("lora-16")
     (run / name).write_text("{\n")
 
@@ -143,7 +142,7 @@ def test_a_damaged_file_of_a_run_is_told(scored_run: Callable[..., Path], name: 
 
 
 def test_damaged_losses_of_windows_are_told_with_the_command_that_makes_them(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
     run = scored_run("lora-16")
@@ -159,9 +158,7 @@ def test_damaged_losses_of_windows_are_told_with_the_command_that_makes_them(
 
 
 @pytest.mark.parametrize("content", ["[1]", "{"])
-def test_a_damaged_summary_is_an_error(
-    scored_run: Callable[..., Path], content: str, refuses: Refuses
-) -> None:
+def test_a_damaged_summary_is_an_error(scored_run: MakeRun, content: str, refuses: Refuses) -> None:
     run = scored_run("lora-16")
     (run / "evaluations" / "code-syntax.json").write_text(content)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from brimful.base.intervals import wilson_interval
+from brimful.base.types import JsonDict
 from brimful.report.comparison.compare import RunComparison
 from brimful.report.comparison.results import ComparedRun, Figure
 from brimful.report.comparison.rounds import (
@@ -66,7 +67,7 @@ def _sample(question: str, number: int, status: Any) -> JudgedSample:
 
 
 @pytest.fixture
-def drawn(samples: list[JudgedSample]) -> dict[str, Any]:
+def drawn(samples: list[JudgedSample]) -> JsonDict:
     """A round of study.json."""
     statistics = statistics_of(QUESTIONS, samples, RULES).to_json()
     return {
@@ -91,7 +92,7 @@ def _below(blocks: list[Block], heading: str) -> Any:
 AUTHOR = "Round 1: samples by small-base, tuned"
 
 
-def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: dict[str, Any]) -> None:
+def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: JsonDict) -> None:
     table = _below(_blocks(tmp_path, drawn), AUTHOR)
     right = wilson_interval(5, 12)
     assert table.text_rows == (
@@ -110,7 +111,7 @@ def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: dict
 
 
 def test_the_bar_has_every_fate_of_all_seeds_and_its_parts_are_the_whole(
-    tmp_path: Path, drawn: dict[str, Any]
+    tmp_path: Path, drawn: JsonDict
 ) -> None:
     (bar,) = _below(_blocks(tmp_path, drawn, drawn | {"seed": 8}), "What became of them").bars
     assert {part.name: part.text for part in bar.parts} == {
@@ -125,7 +126,7 @@ def test_the_bar_has_every_fate_of_all_seeds_and_its_parts_are_the_whole(
 
 
 def test_reasons_of_all_seeds_are_added_up_each_with_a_sample(
-    tmp_path: Path, drawn: dict[str, Any]
+    tmp_path: Path, drawn: JsonDict
 ) -> None:
     blocks = _blocks(tmp_path, drawn, drawn | {"seed": 8})
     assert [row[0] for row in _below(blocks, AUTHOR).rows] == ["Seed 7", "Seed 8"]
@@ -135,7 +136,7 @@ def test_reasons_of_all_seeds_are_added_up_each_with_a_sample(
 
 
 def test_kinds_with_the_fewest_accepted_questions_come_first(
-    tmp_path: Path, drawn: dict[str, Any]
+    tmp_path: Path, drawn: JsonDict
 ) -> None:
     drawn["statistics"]["kinds"]["feet"]["questions"] = 2
     blocks = _blocks(tmp_path, drawn, drawn | {"seed": 8})
@@ -148,7 +149,7 @@ def test_kinds_with_the_fewest_accepted_questions_come_first(
 
 
 def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
-    tmp_path: Path, drawn: dict[str, Any]
+    tmp_path: Path, drawn: JsonDict
 ) -> None:
     folder = tmp_path / "samples 1"
     folder.mkdir()
@@ -162,7 +163,7 @@ def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
 
 
 def test_notes_and_trained_tokens_that_seeds_share_are_told_once(
-    tmp_path: Path, drawn: dict[str, Any]
+    tmp_path: Path, drawn: JsonDict
 ) -> None:
     more = {
         "notes": ["2 questions are not asked"],

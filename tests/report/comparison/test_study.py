@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRun, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
@@ -55,7 +55,7 @@ class Links(HTMLParser):
 
 
 @pytest.fixture
-def study(scored_run: Callable[..., Path]) -> tuple[Path, RunComparison]:
+def study(scored_run: MakeRun) -> tuple[Path, RunComparison]:
     """A study of two variants and their base, of which only scores were kept."""
     base, *_ = runs = [
         scored_run("base", rank=1, share=0.1, loss=3.0, metrics=None, plan=None),
@@ -97,7 +97,7 @@ def test_the_page_tells_the_table_the_sentences_and_what_was_left_out(
 
 
 def test_every_trained_run_has_a_report_that_the_page_leads_to(
-    study: tuple[Path, RunComparison], new_run: Callable[..., Path]
+    study: tuple[Path, RunComparison], new_run: MakeRun
 ) -> None:
     for name in ("lora-8", "lora-16"):
         shutil.copy(new_run(f"trained-{name}", last_step=5) / "metrics.jsonl", study[0] / name)
@@ -131,7 +131,7 @@ def test_without_the_studys_own_files_the_table_is_still_there(
     assert "lora-16" in text
 
 
-def test_repetitions_of_a_variant_are_linked_each(scored_run: Callable[..., Path]) -> None:
+def test_repetitions_of_a_variant_are_linked_each(scored_run: MakeRun) -> None:
     runs = [scored_run(f"lora-8-seed{seed}", seed=seed) for seed in (1, 2)]
     page = page_of((runs[0].parent, compare(runs)))
     assert page.found == ["lora-8-seed1/report.html", "lora-8-seed2/report.html"]
@@ -139,7 +139,7 @@ def test_repetitions_of_a_variant_are_linked_each(scored_run: Callable[..., Path
 
 
 def test_figures_of_layers_have_a_table_of_their_own_and_what_the_loss_says_is_drawn_once(
-    fresh_text_run: Callable[..., Path], snapshot: SnapshotAssertion
+    fresh_text_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
     runs = [fresh_text_run(f"a-seed{seed}", seed=seed, loss=3 + seed / 100) for seed in (1, 2)]
 
@@ -177,9 +177,7 @@ EXAMPLE = {"question": ATTACK, "answer": ATTACK, "reference": ATTACK, "fate": "k
 
 
 @pytest.fixture
-def rounds(
-    scored_run: Callable[..., Path], on_task: Callable[..., None]
-) -> tuple[Path, RunComparison]:
+def rounds(scored_run: MakeRun, on_task: Callable[..., None]) -> tuple[Path, RunComparison]:
     """A round of sampling: the base, one tuned on demonstrations, one on samples, too."""
     runs = [scored_run(name, metrics=None, plan=None) for name in ("base", "sft", "rft-1")]
     for place, run in enumerate(runs):

@@ -1,9 +1,7 @@
 """A comparison as people read it."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.comparison.compare import RunComparison, compare
@@ -15,7 +13,7 @@ from brimful.report.comparison.text import (
 
 
 @pytest.fixture
-def comparison(scored_run: Callable[..., Path]) -> RunComparison:
+def comparison(scored_run: MakeRun) -> RunComparison:
     base, one = (
         scored_run("base", rank=1, share=0.1, loss=3.0),
         scored_run("lora-8", rank=8, seed=2, share=0.6, loss=2.0),
@@ -59,7 +57,7 @@ def test_markdown_has_the_same_rows(comparison: RunComparison) -> None:
 
 
 def test_several_pairs_that_cannot_be_distinct_names_stand_in_one_list(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     runs = [scored_run(f"rank-{rank}", rank=rank, seed=1) for rank in (8, 16, 32)]
 
@@ -74,7 +72,7 @@ def test_several_pairs_that_cannot_be_distinct_names_stand_in_one_list(
 
 
 def test_of_many_pairs_that_cannot_be_distinct_names_the_names_are_enough(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
     runs = [scored_run(f"rank-{rank}", rank=rank, seed=1) for rank in (4, 8, 16, 32)]

@@ -1,9 +1,7 @@
 """The table of a comparison: values in their units, with intervals."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.comparison.compare import RunComparison, compare
@@ -12,7 +10,7 @@ from brimful.report.comparison.units import comparison_table
 
 
 @pytest.fixture
-def comparison(scored_run: Callable[..., Path]) -> RunComparison:
+def comparison(scored_run: MakeRun) -> RunComparison:
     base, one = (
         scored_run("base", rank=1, share=0.1, loss=3.0),
         scored_run("lora-8", rank=8, seed=2, share=0.6, loss=2.0),
@@ -33,7 +31,7 @@ def test_each_variant_has_a_row_with_intervals_where_they_exist(
 
 
 def test_seeds_have_a_column_where_there_are_several(
-    scored_run: Callable[..., Path], snapshot: SnapshotAssertion
+    scored_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
     runs = [scored_run(f"lora-16-seed{seed}", seed=seed) for seed in (1, 2, 3)]
     comparison = compare([*runs, scored_run("lora-8", rank=8, seed=9)])
@@ -46,7 +44,7 @@ def test_seeds_have_a_column_where_there_are_several(
 
 
 def test_a_figure_that_does_not_depend_on_the_seed_has_no_interval(
-    scored_run: Callable[..., Path], snapshot: SnapshotAssertion
+    scored_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
     runs = [scored_run(f"a-seed{seed}", seed=seed) for seed in (1, 2)]
 

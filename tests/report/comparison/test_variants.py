@@ -1,10 +1,10 @@
 """Runs that differ by their seed are one variant, and every run has a name of its own."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import MakeRun
 
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.variants import distinct_names
@@ -21,7 +21,7 @@ SYNTAX = "code-syntax syntax"
     ],
 )
 def test_repetitions_are_called_by_what_their_names_share(
-    scored_run: Callable[..., Path], names: tuple[str, str]
+    scored_run: MakeRun, names: tuple[str, str]
 ) -> None:
     runs = [scored_run(name, seed=seed) for seed, name in enumerate(names, 1)]
 
@@ -29,7 +29,7 @@ def test_repetitions_are_called_by_what_their_names_share(
 
 
 def test_repetitions_of_other_names_are_called_by_all_of_them(
-    scored_run: Callable[..., Path],
+    scored_run: MakeRun,
 ) -> None:
     assert (
         compare([scored_run("first", seed=1), scored_run("second", seed=2)]).variants[0].name
@@ -37,7 +37,7 @@ def test_repetitions_of_other_names_are_called_by_all_of_them(
     )
 
 
-def test_the_spread_of_a_share_ends_at_all_and_none(scored_run: Callable[..., Path]) -> None:
+def test_the_spread_of_a_share_ends_at_all_and_none(scored_run: MakeRun) -> None:
     comparison = compare(
         [scored_run("a-1", seed=1, share=0.99), scored_run("a-2", seed=2, share=0.6)]
     )
@@ -49,7 +49,7 @@ def test_the_spread_of_a_share_ends_at_all_and_none(scored_run: Callable[..., Pa
 
 
 def test_perplexities_are_averaged_as_losses_and_intervals_end_where_values_do(
-    fresh_text_run: Callable[..., Path],
+    fresh_text_run: MakeRun,
 ) -> None:
     runs = [
         fresh_text_run(f"a-seed{seed}", seed=seed, loss=loss, step_time_s=time)
@@ -68,7 +68,7 @@ def test_perplexities_are_averaged_as_losses_and_intervals_end_where_values_do(
     assert speed.interval[0] == 0
 
 
-def test_the_same_seed_twice_is_no_repetition(scored_run: Callable[..., Path]) -> None:
+def test_the_same_seed_twice_is_no_repetition(scored_run: MakeRun) -> None:
     assert [variant.name for variant in compare([scored_run("a"), scored_run("b")]).variants] == [
         "a",
         "b",

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from brimful.base.manifest import MANIFEST, NOTED_AS, note_hashes, sha256_of
+from brimful.base.types import JsonDict
 from brimful.report.listing import checking
 from brimful.report.listing.checking import CheckResult, check_run
 from brimful.training import checkpoint
@@ -147,7 +147,7 @@ def test_a_checkpoint_that_is_being_removed_meanwhile_is_no_damage(
     """
     first, second = (hashed / "checkpoints" / f"step-{step:08d}" for step in (10, 20))
 
-    def while_it_is_removed(folder: Path) -> dict[str, Any]:
+    def while_it_is_removed(folder: Path) -> JsonDict:
         if folder == second:
             shutil.rmtree(first)
         else:

@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease
+from brimful.base.types import JsonDict
 from brimful.report.listing.listing import Listed, find_runs, freeable, planned_runs, sizes
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.parsing import parse
@@ -169,7 +170,7 @@ def test_a_drawing_tells_lost_samples_and_lost_facts(
     ],
 )
 def test_how_many_runs_a_study_makes_is_read_from_its_recipe(
-    recipe: dict[str, Any], count: int | None
+    recipe: JsonDict, count: int | None
 ) -> None:
     assert planned_runs(parse(RecipeFacts, recipe)) == count
 

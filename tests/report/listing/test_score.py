@@ -5,11 +5,11 @@ scored, the best so far.
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.listing.score import main_score_text
 from brimful.runs import read_run
 
@@ -68,7 +68,7 @@ def test_a_classifier_that_is_still_trained_is_known_by_its_best_evaluation(
     new_run: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
-    records: list[dict[str, Any]] = [
+    records: list[JsonDict] = [
         {
             "kind": "evaluation",
             "step": 10,

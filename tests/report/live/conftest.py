@@ -7,13 +7,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 from run_records import NOW, START, watched_step
 
 from brimful.base.rundir import Journal, Lease
+from brimful.base.types import JsonDict
 from brimful.recipe import shipped_text
 from brimful.report.live.watch import watch
 
@@ -54,7 +54,7 @@ class WatchedRun:
     def set_status(self, status: str) -> None:
         (self.folder / "run.json").write_text(json.dumps({"schema_version": 1, "status": status}))
 
-    def write(self, *records: dict[str, Any]) -> None:
+    def write(self, *records: JsonDict) -> None:
         path = self.folder / "metrics.jsonl"
         with Journal(path) as journal:
             for record in records:

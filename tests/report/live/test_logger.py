@@ -18,6 +18,7 @@ from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import JsonDict, Numbers
 from brimful.report.live import logger as logger_module
 from brimful.report.live.logger import (
     LoggedRun,
@@ -121,15 +122,15 @@ def name(request: pytest.FixtureRequest, offline: None) -> str:
     return str(request.param)
 
 
-def step(number: int, loss: float = 3.0) -> dict[str, Any]:
+def step(number: int, loss: float = 3.0) -> JsonDict:
     return {"kind": "step", "step": number, "loss": loss, "grad_norm": 1.5, "time": 5.0 + number}
 
 
-def start(at: int, resumed: bool) -> dict[str, Any]:
+def start(at: int, resumed: bool) -> JsonDict:
     return {"kind": "start", "step": at, "total_steps": 9, "resumed": resumed}
 
 
-def evaluation(number: int) -> dict[str, Any]:
+def evaluation(number: int) -> JsonDict:
     return {"kind": "evaluation", "step": number, "split": "validation", "loss": 2.5, "f1": 0.75}
 
 
@@ -141,7 +142,7 @@ def logged_run(tmp_path: Path) -> LoggedRun:
     return LoggedRun(tmp_path / "run", uuid.uuid4().hex, settings=settings)
 
 
-def write(names: list[str], run: LoggedRun, records: list[dict[str, Any]]) -> list[str]:
+def write(names: list[str], run: LoggedRun, records: list[JsonDict]) -> list[str]:
     """Log as a session does, with its journal; return what the user is told."""
     from brimful.base.rundir import Journal
 
@@ -214,7 +215,7 @@ class FailingLog:
     def __init__(self, error: Exception) -> None:
         self.error, self.added, self.closed = error, 0, 0
 
-    def add(self, group: str, values: Mapping[str, float], step: int, unix_s: float | None) -> None:
+    def add(self, group: str, values: Numbers, step: int, unix_s: float | None) -> None:
         if self.added == 2:
             raise self.error
         self.added += 1

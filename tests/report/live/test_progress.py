@@ -4,13 +4,13 @@ odd records.
 
 import io
 import re
-from typing import Any
 
 import pytest
 from rich.console import Console
 from run_records import START, FakeClock, step
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.live.progress import data_progress, progress_listener
 
 EVALUATION = {
@@ -35,7 +35,7 @@ PLANNED = {"step_time_s": 1.15, "peak_memory_bytes": 512.0 * 1024**2, "tokens_pe
 
 
 def piped(
-    records: list[dict[str, Any]],
+    records: list[JsonDict],
     clock: FakeClock,
     seconds_per_record: float,
     planned: dict[str, float] | None = None,
@@ -51,7 +51,7 @@ def piped(
 
 
 def on_terminal(
-    records: list[dict[str, Any]],
+    records: list[JsonDict],
     width: int = 100,
     encoding: str = "utf-8",
     planned: dict[str, float] | None = None,
@@ -225,7 +225,7 @@ def test_an_ascii_terminal_gets_ascii_only(width: int) -> None:
 
 
 def test_unknown_records_and_missing_keys_are_left_aside() -> None:
-    odd: list[dict[str, Any]] = [
+    odd: list[JsonDict] = [
         {"kind": "step"},
         {"kind": "evaluation"},
         {"kind": "checkpoint"},

@@ -14,6 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, is_torn, records_lost
+from brimful.base.types import JsonDict
 from brimful.report.live.status import (
     RunStatus,
     read_run_or_empty,
@@ -208,7 +209,7 @@ def test_points_here_and_in_the_mirror_are_told_apart(
 @pytest.mark.parametrize(
     "changes", [{"path": 7}, {"since": "noon"}, {"durable_step": "x"}, {"local_step": []}]
 )
-def test_a_mirror_status_of_odd_values_is_none(new_run: MakeRun, changes: dict[str, Any]) -> None:
+def test_a_mirror_status_of_odd_values_is_none(new_run: MakeRun, changes: JsonDict) -> None:
     folder = new_run(last_step=60)
     mirror(folder, **changes)
     assert recovery_points(folder).mirror is None

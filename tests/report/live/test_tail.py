@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from brimful.base.rundir import Journal
+from brimful.base.types import JsonDict
 from brimful.report.live.tail import Tail
 
 
@@ -17,7 +18,7 @@ def line(number: int, **more: Any) -> str:
     return json.dumps({"kind": "step", "step": number, **more}) + "\n"
 
 
-def steps(read: tuple[bool, list[dict[str, Any]]]) -> tuple[bool, list[int]]:
+def steps(read: tuple[bool, list[JsonDict]]) -> tuple[bool, list[int]]:
     return read[0], [record["step"] for record in read[1]]
 
 

@@ -9,7 +9,6 @@ import random
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,6 +16,7 @@ from run_records import NOW, START, watched_step
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.rundir import Journal, Lease
+from brimful.base.types import JsonDict
 from brimful.recipe import shipped_text
 from brimful.report.live.view import WatchView, state_line
 from brimful.report.live.watched import Watched
@@ -53,7 +53,7 @@ MIRROR = {
 }
 
 
-def write(path: Path, *records: dict[str, Any]) -> None:
+def write(path: Path, *records: JsonDict) -> None:
     with Journal(path) as journal:
         for record in records:
             journal.append(record)

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,6 +17,7 @@ from run_records import NOW, START
 from run_records import watched_step as step
 
 from brimful.base.rundir import Journal, Lease
+from brimful.base.types import JsonDict
 from brimful.report.live.watched import Watched
 from brimful.runs.records import Record
 
@@ -31,7 +31,7 @@ sys.stdin.read()
 """
 
 
-def write(path: Path, *records: dict[str, Any], changed: float = NOW + 50) -> None:
+def write(path: Path, *records: JsonDict, changed: float = NOW + 50) -> None:
     with Journal(path) as journal:
         for record in records:
             journal.append(record)

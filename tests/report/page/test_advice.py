@@ -4,13 +4,14 @@ stands out.
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.recipe import load
 from brimful.report.page.advice import Advice, advice
 from brimful.runs import read_run
@@ -19,13 +20,13 @@ GIB = 2**30
 MIB = 2**20
 
 
-def start(step: int = 0) -> dict[str, Any]:
+def start(step: int = 0) -> JsonDict:
     return {"kind": "start", "step": step, "total_steps": 40, "resumed": False}
 
 
 def steps(
     step_time_s: float = 1.0, wait_s: float = 0.0, first_s: float | None = None
-) -> list[dict[str, Any]]:
+) -> list[JsonDict]:
     times = [first_s or step_time_s] * 2 + [step_time_s + 1e-6] * 38
     return [
         {
@@ -40,18 +41,18 @@ def steps(
     ]
 
 
-def end(seconds: float) -> dict[str, Any]:
+def end(seconds: float) -> JsonDict:
     return {"kind": "end", "step": 40, "seconds": seconds, "reason": "finished"}
 
 
-def many(kind: str, count: int, seconds: float, **more: Any) -> list[dict[str, Any]]:
+def many(kind: str, count: int, seconds: float, **more: Any) -> list[JsonDict]:
     return [
         {"kind": kind, "step": 40 // count * number, "loss": 1.0, "seconds": seconds, **more}
         for number in range(1, count + 1)
     ]
 
 
-def loader(workers: int, **seconds: float) -> dict[str, Any]:
+def loader(workers: int, **seconds: float) -> JsonDict:
     rates = {name.removeprefix("w"): value for name, value in seconds.items()}
     return {
         "kind": "loader",
@@ -63,14 +64,14 @@ def loader(workers: int, **seconds: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def advised(new_run: Callable[..., Path]) -> Callable[..., list[Advice]]:
+def advised(new_run: MakeRun) -> Callable[..., list[Advice]]:
     """`advised(*records, samples=[...], limits={...}, plan={...})`: what a run with these records
     is told.
     """
 
     def of(
-        *records: dict[str, Any],
-        samples: list[dict[str, Any]] | None = None,
+        *records: JsonDict,
+        samples: list[JsonDict] | None = None,
         limits: dict[str, float] | None = None,
         **files: Any,
     ) -> list[Advice]:
@@ -168,7 +169,7 @@ def test_making_batches_when_they_are_needed_is_advised_against(
     ],
 )
 def test_waiting_without_a_fitting_measurement_brings_no_advice(
-    advised: Callable[..., list[Advice]], records: list[dict[str, Any]]
+    advised: Callable[..., list[Advice]], records: list[JsonDict]
 ) -> None:
     assert advised(*steps(wait_s=0.31), *records, end(45.0)) == []
 
@@ -267,7 +268,7 @@ def test_swap_is_that_of_the_process_where_it_is_known(
     assert advised(*steps(), end(45.0), samples=others[:1], name="d") == []
 
 
-def bounded(reason: str) -> dict[str, Any]:
+def bounded(reason: str) -> JsonDict:
     choice = {"name": "micro_batch", "value": 8, "reason": reason, "alternative": 4}
     return {
         "choices": [choice],

@@ -4,10 +4,10 @@ import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fixture_types import MakeRun
 
+from brimful.base.types import JsonDict
 from brimful.report.page.csv_tables import csv_files, records_table
 from brimful.report.table import Table, csv_text
 from brimful.runs import read_run
@@ -89,7 +89,7 @@ def test_tasks_are_rows_by_metric(new_run: MakeRun, on_task: Callable[..., None]
 
 
 def test_cells_with_commas_and_line_ends_come_back_as_they_were() -> None:
-    records: list[dict[str, Any]] = [
+    records: list[JsonDict] = [
         {"text": 'a, "b"\nc', "size": 1.5, "of": {"x": None}},
         {"other": [1, 2]},
     ]

@@ -1,17 +1,13 @@
 """Events, and what followed when memory ran out."""
 
-from collections.abc import Callable
-from pathlib import Path
-
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.events import event_table, memory_event_table
 from brimful.runs import read_run
 
 
-def test_events_stand_with_their_steps(
-    new_run: Callable[..., Path], snapshot: SnapshotAssertion
-) -> None:
+def test_events_stand_with_their_steps(new_run: MakeRun, snapshot: SnapshotAssertion) -> None:
     records = [
         {"kind": "event", "step": 3, "message": "the loss was not finite"},
         {"kind": "out_of_memory", "step": 1007, "phase": "training", "from": [8, 8], "to": [4] * 4},

@@ -17,6 +17,7 @@ import pytest
 from fixture_types import MakeRun, Refuses
 
 from brimful.base.errors import RunFolderError
+from brimful.base.types import JsonDict
 from brimful.report.bars import Bar, Bars, Part
 from brimful.report.chart import Chart, Matrix, Series
 from brimful.report.page.facts import environment_table
@@ -386,7 +387,7 @@ def test_a_tuned_run_tells_its_base_its_tasks_and_its_answers_beside_the_untuned
     tuned_run: MakeRun,
     untuned: Callable[..., None],
     answered: Callable[..., None],
-    answer_of: Callable[..., dict[str, Any]],
+    answer_of: Callable[..., JsonDict],
 ) -> None:
     folder = tuned_run()
     untuned(folder / "untuned")
@@ -430,7 +431,7 @@ def test_a_tuned_run_tells_its_base_its_tasks_and_its_answers_beside_the_untuned
 
 
 def test_a_fresh_model_that_was_asked_tasks_shows_them_too(
-    new_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
+    new_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., JsonDict]
 ) -> None:
     folder = new_run()
     answered(

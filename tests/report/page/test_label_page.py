@@ -5,19 +5,19 @@ for any labels.
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.page import headline
 from brimful.report.page.html import write_report
 from brimful.report.page.label_page import labels_section
 from brimful.report.views import Fold
 from brimful.runs import read_run
 
-LabelScore = Callable[..., dict[str, Any]]
+LabelScore = Callable[..., JsonDict]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 
 
@@ -42,7 +42,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def two_splits(label_score: LabelScore) -> dict[str, Any]:
+def two_splits(label_score: LabelScore) -> JsonDict:
     return {
         split: label_score("ham", "spam", positive="spam", seed=seed)
         for seed, split in enumerate(("validation", "test"))
@@ -112,7 +112,7 @@ def test_a_page_for_more_labels_is_whole(
 
 
 def test_the_section_tells_what_there_is_of_it(
-    labelled_run: MakeRun, label_score: LabelScore, two_splits: dict[str, Any]
+    labelled_run: MakeRun, label_score: LabelScore, two_splits: JsonDict
 ) -> None:
     whole = labels_section(read_run(labelled_run("whole", scores=two_splits)))
     score = label_score("a", "b", "c", multiple=True, floor=False, repeated=0)
@@ -131,7 +131,7 @@ def test_the_section_tells_what_there_is_of_it(
     assert labels_section(read_run(labelled_run("bare", scores={}))) is None
 
 
-def test_a_long_text_is_cut(labelled_run: MakeRun, two_splits: dict[str, Any]) -> None:
+def test_a_long_text_is_cut(labelled_run: MakeRun, two_splits: JsonDict) -> None:
     mistake = {"text": "x" * 5000, "label": "ham", "predicted": "spam", "where": "f:1"}
     page = Page(labelled_run(scores={"test": two_splits["test"] | {"mistakes": [mistake]}}))
     assert "x" * 400 + "..." in page.text
@@ -148,7 +148,7 @@ def test_a_classifier_in_training_tells_its_best_evaluation_so_far(
 
 
 def test_the_first_cards_are_the_metrics_that_count(
-    labelled_run: MakeRun, two_splits: dict[str, Any]
+    labelled_run: MakeRun, two_splits: JsonDict
 ) -> None:
     cards = headline.cards(read_run(labelled_run(scores=two_splits)))
     f1 = two_splits["test"]["metrics"]["f1"]

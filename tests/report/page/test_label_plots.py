@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.chart import Chart, Matrix
 from brimful.report.page.label_plots import PREFIX, curves_of, label_pictures, points_of
 from brimful.runs.parsing import parse
 from brimful.runs.scores import LabelScore
 
-MakeScore = Callable[..., dict[str, Any]]
+MakeScore = Callable[..., JsonDict]
 Pictures = dict[str, Any]
 MANY = tuple(f"intent {number}" for number in range(24))
 
 
-def pictures_of(score: dict[str, Any], validation: dict[str, Any] | None = None) -> Pictures:
+def pictures_of(score: JsonDict, validation: JsonDict | None = None) -> Pictures:
     """The charts of a classifier's test split, scored on validation before, by key."""
     scores = {} if validation is None else {"validation": validation}
     found = label_pictures(
@@ -27,12 +28,12 @@ def pictures_of(score: dict[str, Any], validation: dict[str, Any] | None = None)
 
 
 @pytest.fixture(scope="module")
-def spam(label_score: MakeScore) -> dict[str, Any]:
+def spam(label_score: MakeScore) -> JsonDict:
     return label_score("ham", "spam", positive="spam")
 
 
 @pytest.fixture(scope="module")
-def drawn(spam: dict[str, Any], label_score: MakeScore) -> Pictures:
+def drawn(spam: JsonDict, label_score: MakeScore) -> Pictures:
     return pictures_of(spam, label_score("ham", "spam", positive="spam", seed=1))
 
 
@@ -51,7 +52,7 @@ def test_two_labels_have_all_six_charts_with_named_axes_a_title_and_a_text_alter
 
 
 def test_charts_tell_the_numbers_they_are_about(
-    spam: dict[str, Any], drawn: Pictures, snapshot: SnapshotAssertion
+    spam: JsonDict, drawn: Pictures, snapshot: SnapshotAssertion
 ) -> None:
     assert drawn["confusion"].counts == tuple(map(tuple, spam["confusion"]))
     assert drawn["pr"].levels[0].value == spam["metrics"]["base_rate"]["value"]
@@ -68,7 +69,7 @@ def test_charts_tell_the_numbers_they_are_about(
 
 
 def test_a_threshold_that_gives_nothing_has_no_precision_and_the_rest_is_drawn(
-    spam: dict[str, Any], drawn: Pictures
+    spam: JsonDict, drawn: Pictures
 ) -> None:
     assert spam["curves"]["sweep"][-1][1] is None
     precision, recall, *_ = drawn["sweep"].series

@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.text import evaluation_lines
 
-LabelScore = Callable[..., dict[str, Any]]
+LabelScore = Callable[..., JsonDict]
 
 
 def test_two_splits_are_told_with_floor_labels_confusions_and_mistakes_of_test_alone(

@@ -1,8 +1,6 @@
 """The report's tables of layers hold what scores.json says; damage leaves them out."""
 
-from collections.abc import Callable
-from pathlib import Path
-
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.html import render_report
@@ -20,9 +18,7 @@ def layer_tables(run: RunFolder) -> list[tuple[str, Table]]:
     return [*zip(texts, [each for each in blocks if isinstance(each, Table)], strict=True)]
 
 
-def test_every_layer_has_a_row(
-    fresh_text_run: Callable[..., Path], snapshot: SnapshotAssertion
-) -> None:
+def test_every_layer_has_a_row(fresh_text_run: MakeRun, snapshot: SnapshotAssertion) -> None:
     (told, feedback), (sentence, attention) = layer_tables(read_run(fresh_text_run("a")))
 
     assert feedback.text_rows[1] == ("block 1", "0.200", "0.500", "1.100")
@@ -35,7 +31,7 @@ def test_every_layer_has_a_row(
 
 
 def test_softmax_attention_has_no_columns_of_an_estimate(
-    fresh_text_run: Callable[..., Path],
+    fresh_text_run: MakeRun,
     snapshot: SnapshotAssertion,
 ) -> None:
     layer = {
@@ -59,7 +55,7 @@ def test_softmax_attention_has_no_columns_of_an_estimate(
 
 
 def test_the_report_shows_them_where_there_are_any(
-    fresh_text_run: Callable[..., Path], new_run: Callable[..., Path]
+    fresh_text_run: MakeRun, new_run: MakeRun
 ) -> None:
     page = render_report(read_run(fresh_text_run("a")))
 
@@ -68,7 +64,7 @@ def test_the_report_shows_them_where_there_are_any(
     assert "Inside the layers" not in render_report(read_run(new_run("llama")))
 
 
-def test_a_damaged_record_is_left_out(fresh_text_run: Callable[..., Path]) -> None:
+def test_a_damaged_record_is_left_out(fresh_text_run: MakeRun) -> None:
     for place, layers in enumerate(
         (
             [1],

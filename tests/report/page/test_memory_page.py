@@ -4,11 +4,11 @@ plan's peak on the same scale.
 
 import json
 from pathlib import Path
-from typing import Any
 
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.base.units import GIB
 from brimful.report.bars import Bars
 from brimful.report.chart import Chart
@@ -37,7 +37,7 @@ def chart_of(folder: Path) -> Chart:
 
 
 def watched(folder: Path, **readings: float) -> Path:
-    samples: list[dict[str, Any]] = [
+    samples: list[JsonDict] = [
         {"kind": "sample", "time": 1000.0 + second, "covers_s": 1.0, **readings}
         for second in range(120)
     ]

@@ -7,11 +7,12 @@ import pytest
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.page.plots import curves, running_minutes
 from brimful.runs import read_run
 
 
-def steps(count: int, **changes: Any) -> list[dict[str, Any]]:
+def steps(count: int, **changes: Any) -> list[JsonDict]:
     fields = {"loss": 3.0, "grad_norm": 1.0, "learning_rate": 1e-3, "tokens_per_second": 100.0}
     return [{"kind": "step", "step": number, **fields, **changes} for number in range(1, count + 1)]
 

@@ -1,19 +1,16 @@
 """Losses of every kind of run, with their units; of masked tokens never bits per byte."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.report.page import headline
 from brimful.report.page.html import write_report
 from brimful.report.page.score_tables import document_scores, masked_scores
 from brimful.report.text import evaluation_lines
 from brimful.runs import read_run
 
-SCORE: dict[str, Any] = {
+SCORE: JsonDict = {
     "kind": "masked",
     "masked_share": 0.15,
     "loss": 2.3125,
@@ -90,7 +87,7 @@ def test_a_loss_that_is_not_finite_and_has_no_interval_is_told_as_that(
 
 
 def test_the_report_tells_what_the_loss_is_of_and_what_stands_at_hidden_words(
-    new_run: Callable[..., Path], snapshot: SnapshotAssertion
+    new_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
     folder = new_run("tiny-encoder", recipe=RECIPE, scores={"validation": SCORE}, samples=[SAMPLE])
     run = read_run(folder)
@@ -110,7 +107,7 @@ def test_the_report_tells_what_the_loss_is_of_and_what_stands_at_hidden_words(
 
 
 def test_the_table_has_a_row_for_each_split_and_none_without_scores(
-    new_run: Callable[..., Path],
+    new_run: MakeRun,
 ) -> None:
     table = masked_scores(
         read_run(

@@ -10,6 +10,7 @@ import pytest
 from small_plans import SMALL
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.types import JsonDict
 from brimful.base.units import GIB
 from brimful.chains.plans import survey
 from brimful.hardware import catalog
@@ -85,14 +86,14 @@ def entries(make: Make) -> Entries:
     )
 
 
-def rows(view: View) -> list[dict[str, Any]]:
+def rows(view: View) -> list[JsonDict]:
     """The cells of the devices by their columns."""
     table = view.sections[0].blocks[0]
     assert isinstance(table, Table)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def alone(entry: Surveyed) -> dict[str, Any]:
+def alone(entry: Surveyed) -> JsonDict:
     """The cells of one device that is asked about alone."""
     return rows(fit_view("", [entry]))[0]
 

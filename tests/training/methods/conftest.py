@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from finished_runs import newest_of, records_of
+from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.errors import Interrupted
@@ -43,7 +44,7 @@ def train() -> Callable[[Recipe], Path]:
 
 @pytest.fixture
 def interrupted_and_undisturbed(
-    tiny: Callable[..., Recipe], train: Callable[[Recipe], Path], monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, train: Callable[[Recipe], Path], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[Ended, Ended]]:
     """`interrupted_and_undisturbed("key=value", ...)`: two runs of one tiny recipe, the first
     stopped in its fifth update and continued.

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from preference_losses import gradients_of, small_model, whole_log_probs
 from torch import Tensor
 
+from brimful.base.types import JsonDict
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit
@@ -38,7 +39,7 @@ def _odds(log_share: Tensor) -> Tensor:
 # Of each loss: policy and reference log-probabilities and tokens of the chosen (w) and of the
 # rejected answer (n), float64 -> the loss of a pair, without the loss of method sft.
 Formula = Callable[..., Tensor]
-FORMULAS: dict[str, tuple[dict[str, Any], Formula]] = {
+FORMULAS: dict[str, tuple[JsonDict, Formula]] = {
     # Rafailov et al. 2023, equation 7
     "sigmoid": (
         {"beta": 0.3},
@@ -119,7 +120,7 @@ def _rules(name: str) -> PreferenceRecipe:
     return PreferenceRecipe(**changes)
 
 
-def _recipe(tuning: Callable[..., Recipe], rules: PreferenceRecipe, *changes: str) -> Recipe:
+def _recipe(tuning: MakeRecipe, rules: PreferenceRecipe, *changes: str) -> Recipe:
     given = {key: getattr(rules, key) for key in rules.model_fields_set}
     said = [f"preference.{key}={str(value).lower()}" for key, value in given.items()]
     shape = [f"sequence_length={LENGTH}", f"batch.sequences={PAIRS}"]
@@ -134,7 +135,7 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
     size: int,
     layout: str,
     split: ExampleSplit,
-    tuning: Callable[..., Recipe],
+    tuning: MakeRecipe,
     tmp_path: Path,
 ) -> None:
     """The reference: the adapters switched off."""
@@ -181,7 +182,7 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
 
 
 def test_kept_log_probabilities_give_the_loss_of_a_reference_in_every_pass(
-    split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
+    split: ExampleSplit, tuning: MakeRecipe, tmp_path: Path
 ) -> None:
     model = small_model(tmp_path / "own", adapters_std=0.1)
     with torch.no_grad():
@@ -202,7 +203,7 @@ def test_kept_log_probabilities_give_the_loss_of_a_reference_in_every_pass(
 
 
 def test_pairs_of_a_loss_without_reference_run_one_pass(
-    split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
+    split: ExampleSplit, tuning: MakeRecipe, tmp_path: Path
 ) -> None:
     """And it needs no adapters."""
     model = small_model(tmp_path / "own", adapters_std=None)
@@ -223,7 +224,7 @@ def test_pairs_of_a_loss_without_reference_run_one_pass(
 
 
 def test_a_pass_without_targets_has_no_loss(
-    split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
+    split: ExampleSplit, tuning: MakeRecipe, tmp_path: Path
 ) -> None:
     model = small_model(tmp_path / "own", adapters_std=0.1)
     recipe = _recipe(tuning, PreferenceRecipe(sft_weight=0.5))
@@ -272,7 +273,7 @@ def test_log_odds_are_finite_where_a_token_is_certain() -> None:
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_both_answers_of_a_pair_are_in_one_pass(
-    layout: str, split: ExampleSplit, tuning: Callable[..., Recipe]
+    layout: str, split: ExampleSplit, tuning: MakeRecipe
 ) -> None:
     recipe = _recipe(tuning, PreferenceRecipe())
     sequences = PairSequences(split, recipe, layout, {})  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from torch import Tensor, nn
 from torch._dynamo.backends.debugging import aot_eager
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -23,7 +23,7 @@ from brimful.data.batches import IGNORED, MicroBatch
 from brimful.model import packed_attention
 from brimful.model.build import build
 from brimful.model.okadfa.orthogonality import attentions_of
-from brimful.recipe import FeedbackRecipe, Recipe
+from brimful.recipe import FeedbackRecipe
 from brimful.training.checkpoint import differences
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import (
@@ -52,7 +52,7 @@ ON_A_GPU = [
 
 
 @pytest.fixture
-def built(tiny: Callable[..., Recipe]) -> Build:
+def built(tiny: MakeRecipe) -> Build:
     """`built("llama", "key=value", ...)`: the tiny recipe's model of this architecture, in
     training.
     """
@@ -519,7 +519,7 @@ def test_mixed_precision_feeds_the_error_back_in_its_own_type_and_stays_close_to
 
 @pytest.mark.parametrize("sizes", [(2, 2), (1, 1, 1, 1), (3, 1)], ids=str)
 def test_micro_batches_add_up_to_the_whole_batch_and_clipping_sees_the_sum(
-    built: Build, micro: MicroBatch, tiny: Callable[..., Recipe], sizes: tuple[int, ...]
+    built: Build, micro: MicroBatch, tiny: MakeRecipe, sizes: tuple[int, ...]
 ) -> None:
     def updated(*pieces: MicroBatch) -> tuple[Gradients, Tensor]:
         network, recipe = _network(built("okadfa")), tiny("optimizer.clip_norm=0.01")
@@ -724,7 +724,7 @@ def test_the_matrix_depends_on_width_and_seed_alone_and_shares_no_random_numbers
 
 
 def test_the_file_is_the_method_and_it_wants_its_recipe(
-    tiny: Callable[..., Recipe], built: Build, micro: MicroBatch, refuses: Refuses
+    tiny: MakeRecipe, built: Build, micro: MicroBatch, refuses: Refuses
 ) -> None:
     network = _network(built("llama"))
     assert find_method("feedback") is METHOD

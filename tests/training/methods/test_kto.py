@@ -1,16 +1,17 @@
 """The loss of judged answers against its papers' formulas on whole logits, and against TRL."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import MakeRecipe
 from preference_losses import RANK, gradients_of, small_model, whole_log_probs
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from brimful.base.types import JsonDict
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.kinds.judged import JudgedSequences, mismatched
@@ -98,7 +99,7 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
     size: int,
     layout: str,
     split: ExampleSplit,
-    tuning: Callable[..., Recipe],
+    tuning: MakeRecipe,
     tmp_path: Path,
 ) -> None:
     """The reference: the adapters switched off. Its distance is that of the whole step."""
@@ -133,7 +134,7 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
 @pytest.mark.parametrize("loss", ["kto", "apo_zero_unpaired"])
 @pytest.mark.filterwarnings("ignore")  # of TRL's own
 def test_loss_rewards_and_gradients_are_those_of_trl(
-    loss: str, layout: str, split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
+    loss: str, layout: str, split: ExampleSplit, tuning: MakeRecipe, tmp_path: Path
 ) -> None:
     """With all answers in one batch of TRL's, which takes the distance of each batch by itself; and
     in micro-batches of two here.
@@ -216,14 +217,14 @@ def _lora() -> Any:
     )
 
 
-def _of_trl(name: str, theirs: dict[str, Any]) -> str:
+def _of_trl(name: str, theirs: JsonDict) -> str:
     """TRL's name of a parameter."""
     (found,) = [key for key in theirs if key.removeprefix("base_model.model.") == name]
     return found
 
 
 def test_a_pass_without_targets_has_no_loss(
-    split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
+    split: ExampleSplit, tuning: MakeRecipe, tmp_path: Path
 ) -> None:
     model, recipe = _model(tmp_path / "own"), tuning(*SAID)
     (micro,) = (

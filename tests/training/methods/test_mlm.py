@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from finished_runs import records_of
-from fixture_types import Refuses
+from fixture_types import MakeRecipe, Refuses
 from rich.console import Console
 from torch.nn import functional as F  # noqa: N812
 from transformers import pipeline as transformers_pipeline
@@ -32,7 +32,7 @@ ENCODER = ("method=mlm", "model.architecture=modernbert")
 
 
 @pytest.fixture
-def network(tiny: Callable[..., Recipe]) -> Network:
+def network(tiny: MakeRecipe) -> Network:
     model = build(
         tiny(*ENCODER),
         vocabulary=60,
@@ -147,7 +147,7 @@ def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(
 
 
 def test_a_run_learns_is_scored_as_masked_fills_masks_and_writes_no_text_and_its_model_is_one_of_transformers(
-    tiny: Callable[..., Recipe], train: Callable[[Recipe], Path], refuses: Refuses
+    tiny: MakeRecipe, train: Callable[[Recipe], Path], refuses: Refuses
 ) -> None:
     folder = train(tiny(*RUN, "training.steps=30"))
     scores = scoring.evaluate(folder, Console(file=StringIO()))

@@ -1,13 +1,11 @@
 """Next-token prediction: the summed loss is transformers' own, and everything trains."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from fixture_types import MakeRecipe
 
 from brimful.data.batches import MicroBatch
 from brimful.model.build import build
-from brimful.recipe import Recipe
 from brimful.training.method import Network, hidden_states_of
 from brimful.training.methods.pretrain import METHOD
 
@@ -15,7 +13,7 @@ from brimful.training.methods.pretrain import METHOD
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_the_loss_is_the_sum_over_targets_whatever_the_chunk(
-    tiny: Callable[..., Recipe], architecture: str, chunk: int
+    tiny: MakeRecipe, architecture: str, chunk: int
 ) -> None:
     model = build(
         tiny(f"model.architecture={architecture}"),
@@ -37,7 +35,7 @@ def test_the_loss_is_the_sum_over_targets_whatever_the_chunk(
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
 
 
-def test_every_parameter_of_a_fresh_model_trains(tiny: Callable[..., Recipe]) -> None:
+def test_every_parameter_of_a_fresh_model_trains(tiny: MakeRecipe) -> None:
     model = build(
         tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
     )

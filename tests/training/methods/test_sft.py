@@ -1,18 +1,16 @@
 """Tuning on examples: only targets are scored, and nothing else gets logits."""
 
-from collections.abc import Callable
-
 import torch
+from fixture_types import MakeRecipe
 
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.model.build import build
-from brimful.recipe import Recipe
 from brimful.training.method import Network, hidden_states_of
 from brimful.training.methods.sft import METHOD
 
 
 def test_logits_of_targets_alone_give_the_same_loss_and_gradients(
-    tiny: Callable[..., Recipe],
+    tiny: MakeRecipe,
 ) -> None:
     model = build(
         tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")

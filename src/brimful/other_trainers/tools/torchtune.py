@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from brimful.base.dotted import flatten
-from brimful.base.types import Json
+from brimful.base.types import Json, Texts
 from brimful.other_trainers.division import PartlyHeld
 from brimful.other_trainers.job import Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
@@ -62,7 +62,7 @@ DEFAULTS = {
         },
     ),
 }
-MODELS: Mapping[str, str] = {
+MODELS: Texts = {
     "llama2_7b": "meta-llama/Llama-2-7b-hf",
     "llama2_13b": "meta-llama/Llama-2-13b-hf",
     "llama2_70b": "meta-llama/Llama-2-70b-hf",

@@ -7,7 +7,7 @@ difference must also stand out from their spread. An untuned model has no seed t
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from brimful.base.errors import RequestError
-from brimful.base.types import JsonDict
+from brimful.base.types import Bounds, JsonDict, Texts
 from brimful.evaluation.metric import split_kind
 from brimful.evaluation.several import holm, seeds_difference
 from brimful.evaluation.stats import paired_difference
@@ -86,9 +86,9 @@ class PairComparison:
     first: str
     second: str
     difference: float | None = None
-    interval: tuple[float, float] | None = None
+    interval: Bounds | None = None
     p_value: float | None = None
-    over_seeds: tuple[float, float] | None = None
+    over_seeds: Bounds | None = None
     n: int | None = None
     left_out: int = 0
     obstacle: str = ""
@@ -346,7 +346,7 @@ def _untested_notes(runs: Sequence[ComparedRun], metrics: Sequence[str]) -> list
     return notes
 
 
-def _differing(what: str, by_run: Mapping[str, str]) -> list[str]:
+def _differing(what: str, by_run: Texts) -> list[str]:
     """Return a note if runs have different values; runs without a value are left out."""
     runs_of: dict[str, list[str]] = {}
     for name, value in by_run.items():

@@ -14,11 +14,12 @@ import numpy as np
 from brimful.base.arrays import Floats
 from brimful.base.dotted import flatten
 from brimful.base.errors import RunFolderError
-from brimful.base.types import Json
+from brimful.base.types import Bounds, Json, Texts
 from brimful.evaluation.nats import Nats, read_nats
 from brimful.evaluation.stats import perplexity_of
 from brimful.recipe.kinds import KINDS, Kind
 from brimful.report.labels import SHARES, WATCHED
+from brimful.report.scores import best_evaluation
 from brimful.runs import RunFolder, read_run
 from brimful.runs.files import DATA_FILE, JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, SCORES_FILE
 from brimful.runs.measurements import (
@@ -81,11 +82,11 @@ class Figure:
 
     value: float
     unit: str = ""
-    interval: tuple[float, float] | None = None
+    interval: Bounds | None = None
     n: int | None = None
 
     @property
-    def bounds(self) -> tuple[float, float]:
+    def bounds(self) -> Bounds:
         """The ends of the interval; the value itself where there is none."""
         return self.interval or (self.value, self.value)
 
@@ -136,7 +137,7 @@ class ComparedRun:
     seed: int | None
     figures: Mapping[str, Figure]
     examples: Mapping[str, Examples]
-    prompts: Mapping[str, str]
+    prompts: Texts
     device: str
     notes: tuple[str, ...]
     is_untuned: bool = False
@@ -252,12 +253,7 @@ def _of_loss(run: RunFolder) -> _Likelihood:
 
 def _best_while_training(run: RunFolder) -> Figure | None:
     """Return the loss of the best evaluation while training, if it was on validation."""
-    scored = [each for each in run.evaluations if each.loss is not None]
-    best = min(
-        scored,
-        key=lambda each: math.inf if each.minimized is None else each.minimized,
-        default=None,
-    )
+    best = best_evaluation(run)
     if best is None or best.loss is None or best.split != "validation":
         return None
     return Figure(best.loss, interval=best.loss_interval)

@@ -1,6 +1,6 @@
 """The files of a study, read leniently once: what is missing or damaged in them is left out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json
-from brimful.base.types import Json, Numbers
+from brimful.base.types import Json, Numbers, Texts
 from brimful.runs.deciding import read_recipe_text
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.files import STUDY_FILE, STUDY_RECIPE
@@ -88,8 +88,8 @@ class StudyFolder:
 
     path: Path
     recipe: RecipeFacts = field(default_factory=RecipeFacts)
-    descriptions: Mapping[str, str] = field(default_factory=dict, metadata={"key": "what"})
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Texts = field(default_factory=dict, metadata={"key": "what"})
+    left_out: Texts = field(default_factory=dict)
     rounds: tuple[RoundSamples, ...] = ()
     phases: tuple[PhaseTime, ...] = ()
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from brimful.base.types import Bounds
 from brimful.evaluation.several import seeds_interval
 from brimful.evaluation.stats import perplexity_of
 from brimful.report.comparison.results import COSTS, VIOLATION, ComparedRun, Figure
@@ -64,13 +65,13 @@ class Variant:
         return [run.figures[metric] for run in self.runs if metric in run.figures]
 
 
-def _mean_over_seeds(values: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
+def _mean_over_seeds(values: Sequence[float]) -> tuple[float, Bounds | None]:
     interval = seeds_interval(values)
     ends = None if interval is None else (interval.low, interval.high)
     return statistics.fmean(values), ends
 
 
-def _bounds(metric: str, unit: str) -> tuple[float, float]:
+def _bounds(metric: str, unit: str) -> Bounds:
     if metric in (*COSTS, VIOLATION):
         return 0.0, math.inf
     return UNIT_BOUNDS.get(unit, (-math.inf, math.inf))

@@ -2,10 +2,10 @@
 columns or, one quantity a row, in the name of the row.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from brimful.base.types import Json
+from brimful.base.types import Bounds, Json, Texts
 from brimful.report.labels import NAMES as LABEL_METRICS
 from brimful.report.labels import metric_of
 from brimful.report.predictions import comparisons, memory_terms, time_terms
@@ -14,7 +14,7 @@ from brimful.report.table import Table, Value, table_of
 from brimful.report.time_spent import NAMES as TIME_PARTS
 from brimful.report.time_spent import time_spent
 from brimful.runs import RunFolder
-from brimful.runs.parsing import Bounds, parse_value
+from brimful.runs.parsing import parse_value
 from brimful.runs.records import Record
 from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue
 
@@ -110,7 +110,7 @@ def csv_files(run: RunFolder) -> list[CsvFile]:
     return [CsvFile(name, about, table) for name, (about, table) in files.items() if table]
 
 
-def records_table(records: Iterable[Json], names: Mapping[str, str] = RENAMED) -> Table | None:
+def records_table(records: Iterable[Json], names: Texts = RENAMED) -> Table | None:
     """Return a table with a row for each record and a column for each field that any of them has;
     an interval has two columns.
     """

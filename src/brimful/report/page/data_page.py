@@ -4,6 +4,7 @@ more than once.
 
 from collections.abc import Mapping
 
+from brimful.base.types import Texts
 from brimful.base.units import format_bytes
 from brimful.report.labels import MOST_LABELS, label_text
 from brimful.report.page.facts import facts_table
@@ -47,7 +48,7 @@ def split_table(run: RunFolder) -> Table | None:
     return _by_split(run.data.splits, DOCUMENTS)
 
 
-def _by_split(splits: Mapping[str, object], columns: Mapping[str, str]) -> Table | None:
+def _by_split(splits: Mapping[str, object], columns: Texts) -> Table | None:
     """A row for each split; `columns` are headings by attribute."""
     rows = [
         (name, *(_count(getattr(splits[name], key), key) for key in columns))

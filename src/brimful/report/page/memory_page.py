@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from brimful.base.arrays import Floats
+from brimful.base.types import Bounds
 from brimful.base.units import GIB, MIB, format_bytes
 from brimful.report.bars import Bar, Bars, Part, parts
 from brimful.report.chart import Chart, Role, Rule, series_of
 from brimful.report.page.plots import MINUTES, running_minutes
 from brimful.report.predictions import memory_terms
 from brimful.report.quantities import capitalised
-from brimful.report.table import Interval
 from brimful.report.views import Chapter, section, text
 from brimful.runs import RunFolder
 from brimful.runs.measurements import measured
@@ -152,7 +152,7 @@ def memory_chart(
     x: str,
     lines: Mapping[str, tuple[Floats, Floats]],
     levels: Mapping[str, float | None],
-    interval: Interval | None,
+    interval: Bounds | None,
     terms: Sequence[Part],
 ) -> Chart:
     """Return bytes over time beside the plan's.

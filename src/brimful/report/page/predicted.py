@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from brimful.base.types import Bounds
 from brimful.report.judgement import BANDS, CLOSE, GUESS_WIDTH
 from brimful.report.predictions import Comparison
 from brimful.report.quantities import MINUS, format_error, format_quantity
-from brimful.report.table import Cell, Gauge, Interval, Row, Table, table_of
+from brimful.report.table import Cell, Gauge, Row, Table, table_of
 from brimful.report.views import Block, Paragraph, fold, text
 
 SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -80,7 +81,7 @@ def _row(comparison: Comparison, scale: float) -> Row:
     return comparison.name, predicted, measured, error, _gauge(comparison, scale)
 
 
-def _ratios(comparison: Comparison) -> tuple[float | None, Interval | None]:
+def _ratios(comparison: Comparison) -> tuple[float | None, Bounds | None]:
     """Return the measurement and the interval over the prediction; None where one is not above
     zero.
     """

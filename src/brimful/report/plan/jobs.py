@@ -5,6 +5,7 @@ from itertools import zip_longest
 from typing import Any
 
 from brimful.base.text import wrapped
+from brimful.base.types import Texts
 from brimful.base.units import format_between, format_bytes, format_count, format_duration
 from brimful.base.warning_codes import as_note
 from brimful.other_trainers.job import ReadJob, Sampling
@@ -14,7 +15,7 @@ from brimful.planning.step import Lora
 from brimful.report.plan.answer import VERDICTS, memory_of
 from brimful.report.table import aligned
 
-LABELS: Mapping[str, str] = {
+LABELS: Texts = {
     "model": "model",
     "weights": "weights",
     "autocast": "autocast",
@@ -36,7 +37,7 @@ LABELS: Mapping[str, str] = {
     "held": "in part",
 }
 """Of the facts of a job, in the order in which they are shown."""
-LOSSES: Mapping[str, str] = {
+LOSSES: Texts = {
     "torch": "over whole logits",
     "in_place": "over whole logits, in place",
     "fused_linear": "fused with the head (Liger)",
@@ -45,7 +46,7 @@ LOSSES: Mapping[str, str] = {
     "chunked_outputs": "in 8 pieces, of logits that stand",
     "tiled": "in tiles, computed again",
 }
-KERNELS: Mapping[str, str] = {
+KERNELS: Texts = {
     "fused_rms_norm": "fused RMSNorm",
     "fused_rope": "fused rotary positions",
     "fused_glu": "fused gated MLP",

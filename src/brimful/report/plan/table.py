@@ -10,6 +10,7 @@ from typing import Literal
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from brimful.base.types import Texts
 from brimful.base.units import (
     GIB,
     format_between,
@@ -30,7 +31,7 @@ Entry = Surveyed | Unplanned
 Entries = Sequence[Entry]
 
 SHORT: Mapping[Verdict, str] = {"fits": "yes", "uncertain": "maybe", "does not fit": "no"}
-STYLES: Mapping[str, str] = {"yes": "green", "maybe": "yellow", "no": "red", "?": "red"}
+STYLES: Texts = {"yes": "green", "maybe": "yellow", "no": "red", "?": "red"}
 DROPPED_FIRST = (
     "cost interval",
     "memory",
@@ -99,7 +100,7 @@ def _padded(column: str, cell: str, width: int) -> str:
     return cell.ljust(width) if column in ON_THE_LEFT else cell.rjust(width)
 
 
-def _widths(table: Table, titles: Mapping[str, str]) -> dict[str, int]:
+def _widths(table: Table, titles: Texts) -> dict[str, int]:
     """Return the characters of the widest cell or heading by column."""
     lines = [[titles[column] for column in table.columns], *table.text_rows]
     columns = zip(table.columns, zip(*lines, strict=True), strict=True)
@@ -128,7 +129,7 @@ def _titles(surveyed: Entries, answers: Mapping[str, BudgetCheck]) -> dict[str, 
     }
 
 
-def _narrowed(table: Table, titles: Mapping[str, str], width: int) -> Table:
+def _narrowed(table: Table, titles: Texts, width: int) -> Table:
     """Return the table with as many columns as fit into `width` characters."""
     for name in DROPPED_FIRST:
         widths = _widths(table, titles).values()

@@ -3,16 +3,16 @@
 import resource
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from brimful.base.types import JsonDict
 from brimful.report.live.logger import LoggedRun, logging_listener
 
 
-def step(number: int, loss: float = 3.0) -> dict[str, Any]:
+def step(number: int, loss: float = 3.0) -> JsonDict:
     return {
         "kind": "step",
         "step": number,
@@ -24,11 +24,11 @@ def step(number: int, loss: float = 3.0) -> dict[str, Any]:
     }
 
 
-def start(at: int, resumed: bool) -> dict[str, Any]:
+def start(at: int, resumed: bool) -> JsonDict:
     return {"kind": "start", "step": at, "total_steps": 9, "resumed": resumed}
 
 
-def write(run_folder: Path, records: list[dict[str, Any]]) -> list[str]:
+def write(run_folder: Path, records: list[JsonDict]) -> list[str]:
     notes: list[str] = []
     run = LoggedRun(run_folder, "0" * 32)
     with logging_listener(["tensorboard"], run, notes.append) as listen:
