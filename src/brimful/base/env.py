@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from brimful.base.types import Texts
+
 
 def cache_folder() -> Path:
     """Where derived files that may be deleted live: `BRIMFUL_CACHE`, else the user's cache
@@ -62,7 +64,7 @@ def notebook_is_small() -> bool:
     return os.environ.get("BRIMFUL_NOTEBOOK", "").lower() == "small"
 
 
-def whole() -> dict[str, str]:
+def whole() -> Texts:
     """Return the environment, for a process that gets the same."""
     return dict(os.environ)
 
@@ -83,7 +85,7 @@ def visible_cuda_devices() -> str | None:
     return os.environ.get(_VISIBLE)
 
 
-def with_cuda_devices(names: Sequence[str]) -> dict[str, str]:
+def with_cuda_devices(names: Sequence[str]) -> Texts:
     """Return this process's environment for one that sees only these CUDA devices."""
     return {**os.environ, _VISIBLE: ",".join(names)}
 

@@ -9,6 +9,8 @@ JsonDict = dict[str, Any]
 """The same where it is made or changed."""
 Numbers = Mapping[str, float]
 """Numbers by name."""
+Counts = Mapping[str, int]
+"""Whole numbers by name."""
 Texts = Mapping[str, str]
 """Texts by name."""
 Bounds = tuple[float, float]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from brimful.base.errors import RunFolderError
-from brimful.base.types import Json
+from brimful.base.types import Json, Texts
 from brimful.base.warning_codes import coded
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
@@ -37,7 +37,7 @@ def changed_versions(run_folder: Path, device: Device) -> Changes:
     }
 
 
-def _deciding(environment: Json) -> dict[str, str]:
+def _deciding(environment: Json) -> Texts:
     packages = environment.get("packages", {})
     versions = {
         "brimful": environment.get("brimful"),

@@ -11,7 +11,7 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import write_text_atomically
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Texts
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.demonstrations import asked_like, demonstration_lines, read_demonstrations
@@ -90,7 +90,7 @@ class RoundChain:
         sourced = recipe.model_copy(update={"model": source})
         return cls(sourced, folder, questions, demonstrations, console, options)
 
-    def descriptions(self) -> dict[str, str]:
+    def descriptions(self) -> Texts:
         """What each variant was trained on, by its name."""
         rft = rft_of(self.recipe)
         both = "the demonstrations and " if rft.with_demonstrations else ""

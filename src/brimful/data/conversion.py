@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.types import Counts, Texts
 from brimful.data.conversion_pairs import UnitPair, facts, pairs, pairs_apart, value_split
 from brimful.data.conversion_reasoning import Path, Working, fact, number, paths, working
 from brimful.data.conversion_short import needs_small_numbers_only, short_paths
@@ -32,7 +33,7 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What is new in a split's questions against those of training."""
-NUM_ROWS: Mapping[str, int] = MappingProxyType({"train": 20_000, "validation": 300, "test": 600})
+NUM_ROWS: Counts = MappingProxyType({"train": 20_000, "validation": 300, "test": 600})
 SMALL_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"train": ("known",), "validation": ("new-values",), "test": ("new-values",)}
 )
@@ -105,7 +106,7 @@ class Problem:
         return f"{' '.join(self.path.sentences)} <answer>{self.answer}</answer>"
 
     @property
-    def columns(self) -> dict[str, str]:
+    def columns(self) -> Texts:
         """The problem as a row of a data set: a value for each column."""
         return {
             "question": self.question,

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
 
+from brimful.base.types import Counts
 from brimful.data.units import UNITS, Unit, decimal_text, significant_digits
 
 _SYMBOLS = frozenset(
@@ -29,9 +30,9 @@ _STATED_DIGITS = 1
 _STATED_DIGITS_OF_A_HUB = 3
 _LARGEST_STATED = 10**4
 _LARGEST_FACTOR = 10**5
-_PAIRS_HELD_OUT: Mapping[str, int] = MappingProxyType({"test": 10, "validation": 5})
+_PAIRS_HELD_OUT: Counts = MappingProxyType({"test": 10, "validation": 5})
 _MOST_HELD_OUT_OF_A_QUANTITY = 4
-_VALUES_BELOW_PERCENT: Mapping[str, int] = MappingProxyType({"test": 15, "validation": 23})
+_VALUES_BELOW_PERCENT: Counts = MappingProxyType({"test": 15, "validation": 23})
 """15 % of the values are held out for test, 8 % for validation."""
 _SEED = 2
 

@@ -15,6 +15,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.env import hub_is_offline, prepared_data_sets
 from brimful.base.errors import DataError
 from brimful.base.text import clause, reason_of
+from brimful.base.types import Texts
 from brimful.data.rows import Column, Row, column_name
 from brimful.recipe import DataRecipe
 from brimful.recipe.data import SplitNames
@@ -130,7 +131,7 @@ def _commit_of(path: str, revision: str | None) -> str:
         ) from error
 
 
-def splits_used(path: str, names: list[str], asked: SplitNames) -> dict[str, str]:
+def splits_used(path: str, names: list[str], asked: SplitNames) -> Texts:
     """The data set's name of each split; an only split is training.
 
     Args:

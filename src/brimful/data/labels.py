@@ -6,7 +6,7 @@ Suffixes: E texts, C labels.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from brimful.base.arrays import Array
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
+from brimful.base.types import Counts
 from brimful.base.warning_codes import all_coded
 from brimful.data.rows import short
 from brimful.recipe import LabelsRecipe
@@ -226,9 +227,7 @@ def check_known(
     )
 
 
-def positive_of(
-    names: Names, counts: Mapping[str, int], rules: LabelsRecipe, *, multiple: bool
-) -> int | None:
+def positive_of(names: Names, counts: Counts, rules: LabelsRecipe, *, multiple: bool) -> int | None:
     """The number of the positive label: the recipe's, else the rarer in training, the second where
     both are equally frequent; None without two.
 
@@ -277,7 +276,7 @@ def label_counts(targets: Array, labels: Labels) -> list[int]:
 
 
 def naming_notes(
-    cells: Sequence[LabelCell], labels: Labels, rules: LabelsRecipe, counts: Mapping[str, int]
+    cells: Sequence[LabelCell], labels: Labels, rules: LabelsRecipe, counts: Counts
 ) -> list[str]:
     """Return coded sentences about the labels' numbers, the mapping, parts of the recipe without
     effect, and labels that may be mistaken.
@@ -308,7 +307,7 @@ def naming_notes(
     return [*all_coded("B219", doubts), *all_coded("B207", notes)]
 
 
-def _case_notes(labels: Labels, counts: Mapping[str, int]) -> list[str]:
+def _case_notes(labels: Labels, counts: Counts) -> list[str]:
     """A sentence about the labels that differ only in case, if there are such."""
     by_case: dict[str, list[str]] = {}
     for name in labels.names:
@@ -326,7 +325,7 @@ def _case_notes(labels: Labels, counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _positive_note(labels: Labels, positive: int, counts: Mapping[str, int]) -> str:
+def _positive_note(labels: Labels, positive: int, counts: Counts) -> str:
     name, other = labels.names[positive], labels.names[1 - positive]
     why = "both are equally frequent in training"
     if counts.get(name, 0) < counts.get(other, 0):

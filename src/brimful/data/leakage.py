@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from brimful.base.arrays import Bools
 from brimful.base.text import clause
-from brimful.base.types import JsonDict, Progress
+from brimful.base.types import JsonDict, Numbers, Progress
 from brimful.data.splits import SPLITS
 from brimful.data.tokens import text_pieces
 from brimful.recipe import DataRecipe
@@ -148,7 +148,7 @@ def _repeated(hashes_D2: NDArray[np.uint64], labels_D: NDArray[np.uint8]) -> Boo
     return repeated_D
 
 
-def _counts(found: dict[str, Bools], is_split_D: Bools) -> dict[str, float]:
+def _counts(found: dict[str, Bools], is_split_D: Bools) -> Numbers:
     total = int(is_split_D.sum())
     counts: dict[str, float] = {"documents": total}
     for kind, repeated_D in found.items():

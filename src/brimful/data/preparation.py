@@ -41,7 +41,7 @@ def preparation(names: Sequence[str]) -> Prepare:
     return prepare
 
 
-def preparation_identity(names: Sequence[str]) -> dict[str, str]:
+def preparation_identity(names: Sequence[str]) -> Texts:
     """What each step stands on here, to be kept with a run: `{"vi_words": "underthesea 9.5.0,
     underthesea-core 3.3.2"}`; "" for brimful's own.
 
@@ -96,7 +96,7 @@ def _step(name: str) -> Prepare:
     return step
 
 
-def _versions(name: str, module: ModuleType) -> dict[str, str]:
+def _versions(name: str, module: ModuleType) -> Texts:
     """Installed versions of the libraries of a step, by distribution."""
     try:
         return {

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
-from brimful.base.types import JsonDict, Progress
+from brimful.base.types import Counts, JsonDict, Progress
 from brimful.base.warning_codes import all_coded
 from brimful.data import cache_places
 from brimful.data.account import Account
@@ -358,7 +358,7 @@ def _looked_at(
         yield split, text
 
 
-def _counts(split: TokenSplit) -> dict[str, int]:
+def _counts(split: TokenSplit) -> Counts:
     return {
         "documents": split.num_documents,
         "bytes": split.num_bytes,

@@ -21,7 +21,7 @@ import numpy as np
 from brimful.base.arrays import Array, Ints
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
-from brimful.base.types import JsonDict, Progress
+from brimful.base.types import Counts, JsonDict, Progress
 from brimful.base.units import GIB, format_bytes
 from brimful.data.cache_places import token_dtype
 from brimful.data.tokens import Encode, TokenSplit, read_tokens, write_tokens
@@ -91,7 +91,7 @@ class Shards:
         """Return the tokens of each shard, end-of-text ids included; (S,)."""
         return np.array([record["tokens"] for record in self._records], dtype=np.int64)
 
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> Counts:
         """Documents, bytes, characters, words and tokens of all shards together."""
         return {name: sum(record[name] for record in self._records) for name in _NOTHING}
 

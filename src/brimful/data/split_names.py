@@ -7,6 +7,7 @@ from pathlib import Path
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import listed
+from brimful.base.types import Texts
 from brimful.data.detection import with_encoding
 from brimful.data.hub import splits_used
 from brimful.data.readers import Reading, names_of_lists
@@ -96,7 +97,7 @@ def _split_named(path: Path, folder: Path, reading: Reading) -> str:
     return _SPLIT_OF_WORD[match["word"].lower()]
 
 
-def lists_of_splits(path: Path, reading: Reading, asked: SplitNames) -> dict[str, str]:
+def lists_of_splits(path: Path, reading: Reading, asked: SplitNames) -> Texts:
     """The name of each split's list in a json file that holds several; none: it does not."""
     names = names_of_lists(path, with_encoding(path, reading)[0])
     if len(names) < 2 or not (asked or any(map(_SPLIT_WORDS.match, names))):

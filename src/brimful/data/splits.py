@@ -2,13 +2,14 @@
 position.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from functools import cached_property
 
 import xxhash
 
 from brimful.base.errors import DataError
 from brimful.base.text import clause, plural
+from brimful.base.types import Counts, Numbers
 from brimful.data.sources import Documents, Part, Piece, Source
 from brimful.recipe import DataRecipe
 
@@ -182,7 +183,7 @@ def _border(text: str, place: int, most: int) -> int:
     return place
 
 
-def far_from_shares(characters: Mapping[str, int], data: DataRecipe) -> list[str]:
+def far_from_shares(characters: Counts, data: DataRecipe) -> list[str]:
     """A sentence for each split that holds another share of the text than asked, by far.
 
     Args:
@@ -202,7 +203,7 @@ def far_from_shares(characters: Mapping[str, int], data: DataRecipe) -> list[str
     return notes
 
 
-def check_not_empty(num_documents: dict[str, int], data: DataRecipe, num_dropped: int) -> None:
+def check_not_empty(num_documents: Counts, data: DataRecipe, num_dropped: int) -> None:
     """Training and validation must hold documents, and test where it was asked for.
 
     Raises:
@@ -229,7 +230,7 @@ def check_not_empty(num_documents: dict[str, int], data: DataRecipe, num_dropped
         )
 
 
-def split_shares(data: DataRecipe) -> dict[str, float]:
+def split_shares(data: DataRecipe) -> Numbers:
     """Return the share of each split that a recipe asks for."""
     return {
         "train": 1 - data.validation - data.test,

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from brimful.base.arrays import Array, Bools, Floats, Ints
 from brimful.base.errors import DataError
-from brimful.base.types import JsonDict
+from brimful.base.types import Counts, JsonDict
 from brimful.classification.calibration import LabelCalibration, choose_calibration
 from brimful.classification.thresholds import Policy
 from brimful.data.labels import Labels
@@ -257,7 +257,7 @@ class _ClassifierFit:
         return float(np.nan_to_num(values[self.criterion][0]))
 
 
-def _features(texts: list[str], limits: dict[str, int]) -> tuple[TfidfVectorizer, Any]:
+def _features(texts: list[str], limits: Counts) -> tuple[TfidfVectorizer, Any]:
     """Return a fitted vectorizer and the features of its texts.
 
     Args:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from brimful.base.arrays import Array, Bools, Floats, Ints
 from brimful.base.errors import RequestError
-from brimful.base.types import Json, JsonDict, Numbers
+from brimful.base.types import Counts, Json, JsonDict, Numbers
 from brimful.classification.calibration import LabelCalibration
 from brimful.classification.temperature import nats_per_example, probabilities
 from brimful.classification.thresholds import choose_threshold
@@ -143,7 +143,7 @@ class LabelScores:
     metrics_with_repeated: Mapping[str, MetricEstimate] | None
     floor: FloorScores | None
     by_label: Mapping[str, Mapping[str, MetricEstimate]]
-    support: Mapping[str, int]
+    support: Counts
     confusion: list[list[int]] | dict[str, list[list[int]]]
     curves: Json
     mistakes: list[JsonDict]
@@ -266,7 +266,7 @@ def _floor_scores(floor: Rival, judged: "_Judged", measured: BootstrapResult) ->
     )
 
 
-def quick_metrics(logits_EC: ArrayLike, targets: Array, labels: Labels) -> dict[str, float]:
+def quick_metrics(logits_EC: ArrayLike, targets: Array, labels: Labels) -> Numbers:
     """Metrics of the likeliest label (several per text: of those above 1/2), without calibration or
     intervals: what an evaluation record in training holds.
 

@@ -21,7 +21,7 @@ from brimful.base.types import JsonDict
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.evaluation.metric import metric_names
 from brimful.recipe import EvaluationRecipe
-from brimful.recipe.base import PositiveInt, Section
+from brimful.recipe.base import NotNegative, PositiveInt, PositiveShare, Section
 from brimful.verify.extract import EXTRACTIONS, code_of, parses
 from brimful.verify.verifier import Verifier, load_verifier, verifier_names
 
@@ -176,9 +176,9 @@ class TaskSampling(Section):
 
     max_new_tokens: PositiveInt = Field(512, description="Tokens of an answer at most.")
     samples: PositiveInt = Field(1, description="Answers per example; n of pass@k.")
-    temperature: Annotated[float, Field(ge=0)] = Field(0.0, description="0 is greedy.")
+    temperature: NotNegative = Field(0.0, description="0 is greedy.")
     top_k: PositiveInt | None = Field(None, description="Sample among the k likeliest tokens.")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+    top_p: PositiveShare = Field(
         1.0, description="Sample among the likeliest tokens that hold this much probability."
     )
 

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError, RunFolderError
-from brimful.base.types import Numbers
+from brimful.base.types import Numbers, Texts
 from brimful.hardware.calibration import Calibration, current_versions
 from brimful.hardware.device import Device
 from brimful.hardware.fitting import TimedOperator, fit, sped_up
@@ -74,7 +74,7 @@ SHORTEST_S = 1e-9
 
 def measure_matrix_rates(
     device: torch.device, dtypes: Sequence[str], seconds: float = 0.3, size: int | None = None
-) -> dict[str, float]:
+) -> Numbers:
     """Measure the FLOP/s of square products C = A @ B: the fastest of as many as fit into the time,
     at least three.
 
@@ -359,7 +359,7 @@ class SmallTransformerBlock(torch.nn.Module):
         return result
 
 
-def _speed_ups(device: torch.device, threads: int) -> dict[str, float]:
+def _speed_ups(device: torch.device, threads: int) -> Numbers:
     """Return the speed-ups of several threads over one, as arguments of `sped_up`: of a product,
     and of a sum of cached and of large operands.
 
@@ -523,7 +523,7 @@ def loader_tokens_per_s(folder: Path) -> float:
     return float(tokens / seconds)
 
 
-def _versions(device: torch.device) -> dict[str, str]:
+def _versions(device: torch.device) -> Texts:
     driver = Path("/sys/module/nvidia/version")
     return {
         **current_versions(),

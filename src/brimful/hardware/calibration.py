@@ -350,7 +350,7 @@ def corrections(device_name: str) -> dict[tuple[str, str], Correction]:
     return {pair: entry for pair, entry in entries.items() if entry.runs}
 
 
-def current_versions() -> dict[str, str]:
+def current_versions() -> Texts:
     """Return the versions of brimful and torch in this process."""
     return {name: version_of(name) or "" for name in ("brimful", "torch")}
 

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Texts
 from brimful.base.version import version_of
 from brimful.hardware.device import Device
 
@@ -35,7 +35,7 @@ def describe_environment(device: Device) -> JsonDict:
     }
 
 
-def versions_here() -> dict[str, str]:
+def versions_here() -> Texts:
     """Return the versions of brimful, Python and the packages that decide memory and time."""
     here = {"brimful": version_of("brimful") or "", "python": platform.python_version()}
     return here | {name: version for name in PACKAGES if (version := version_of(name))}

@@ -251,7 +251,7 @@ def _mapping(value: object) -> JsonDict:
     return value if isinstance(value, dict) else {}
 
 
-def _numbers(value: object) -> dict[str, float]:
+def _numbers(value: object) -> Numbers:
     """Return the finite numbers of a mapping."""
     numbers = {name: finite(entry) for name, entry in _mapping(value).items()}
     return {name: number for name, number in numbers.items() if number is not None}

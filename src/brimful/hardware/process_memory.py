@@ -9,8 +9,9 @@ system ends the process. Systems that do not tell the two apart give the residen
 import ctypes
 import resource
 import sys
-from collections.abc import Mapping
 from pathlib import Path
+
+from brimful.base.types import Counts
 
 _STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_HIGHEST_RESIDENT = "5"
@@ -68,7 +69,7 @@ class PeakOfProcess:
         return self._highest_bytes
 
 
-def _status() -> dict[str, int]:
+def _status() -> Counts:
     """Return the sizes in /proc/self/status, in bytes; none on other systems than Linux."""
     try:
         lines = _STATUS.read_text(encoding="utf-8").splitlines()
@@ -78,11 +79,11 @@ def _status() -> dict[str, int]:
     return {name: int(kibibytes) * 1024 for name, kibibytes, _ in words}
 
 
-def _tells_apart(status: Mapping[str, int]) -> bool:
+def _tells_apart(status: Counts) -> bool:
     return {"RssAnon", "RssFile", "VmHWM"} <= status.keys()
 
 
-def _unmapped(status: Mapping[str, int]) -> int:
+def _unmapped(status: Counts) -> int:
     return sum(status.get(name, 0) for name in _UNMAPPED)
 
 

@@ -446,7 +446,7 @@ class RunData(ABC, Generic[Split]):
         record = {key: values[key] for key in _RECORDED_IN_TRAINING if key in values}
         return {**record, "batch_sizes": list(likelihood.batch_sizes)}
 
-    def identity(self, model: PreTrainedModel) -> dict[str, str]:
+    def identity(self, model: PreTrainedModel) -> Texts:
         """Return the fingerprints that a resumed checkpoint must share, by name."""
         settings = json.dumps(self.objective, sort_keys=True)
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]

@@ -46,7 +46,7 @@ class FinishedRun:
         self._mirrored, self._run_folder = mirrored, run_folder
         self.listed = mirrored.finished_or_empty()
 
-    def damage(self) -> dict[str, str]:
+    def damage(self) -> Texts:
         """Return what is missing or damaged here, by name, of the files in the model's own manifest
         and of those in the mirror. Files that did not change since they were read back are not
         read again.

@@ -5,6 +5,7 @@ import re
 from torch import nn
 
 from brimful.base.errors import PlanError
+from brimful.base.types import Counts
 
 _EMBEDDING = re.compile(r"(^|[._])(embed\w*|wte|wpe)(\.|$)")
 
@@ -32,7 +33,7 @@ def named_blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
     return max(lists, key=lambda entry: (len(entry[1]), -len(entry[0])))
 
 
-def depth_of_parameters(model: nn.Module) -> dict[str, int]:
+def depth_of_parameters(model: nn.Module) -> Counts:
     """Return each parameter's depth by name: 0 for embeddings, 1 to L for the blocks, L + 1 for
     everything after them.
     """

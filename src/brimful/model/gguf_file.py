@@ -15,7 +15,7 @@ from typing import Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import PlanError
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Counts, Json, JsonDict
 from brimful.base.units import format_bytes
 
 SUFFIX = ".gguf"
@@ -95,7 +95,7 @@ class GgufFile:
 
     path: Path
     metadata: Json
-    types: Mapping[str, int]
+    types: Counts
     parameters: int
     tensor_bytes: int
     has_output: bool

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from brimful.base.errors import RequestError
-from brimful.base.types import Json
+from brimful.base.types import Json, Numbers
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -144,7 +144,7 @@ def _spacing(step: Json) -> str:
     return known.get((step["type"], text), json.dumps(step)) if at_spaces else json.dumps(step)
 
 
-def _ranks(merges: Iterable[tuple[str, ...]], tokens: Iterable[str]) -> dict[str, float]:
+def _ranks(merges: Iterable[tuple[str, ...]], tokens: Iterable[str]) -> Numbers:
     """Return when each token is merged: llama.cpp merges whatever two tokens make one, by the score
     of that one.
 

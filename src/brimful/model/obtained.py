@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError
 from brimful.base.manifest import sha256_of
-from brimful.base.types import JsonDict
+from brimful.base.types import Counts, JsonDict
 from brimful.base.units import format_bytes, format_count
 from brimful.model import catalog
 from brimful.model.gguf_file import GgufFile, config_values, is_gguf, read_gguf
@@ -45,7 +45,7 @@ class Origin:
     model: str
     sha256: str
     licence: str = ""
-    types: Mapping[str, int] | None = None
+    types: Counts | None = None
     bits_per_weight: float | None = None
     rounding: float | None = None
 

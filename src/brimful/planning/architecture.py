@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from brimful.base.arrays import Ints
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Counts, Json, JsonDict
 from brimful.planning.family_key import SHORTEST, TILE, TraceFamilyKey
 from brimful.planning.step import canonical
 
@@ -128,7 +128,7 @@ class Widths:
         blocks: Transformer blocks.
     """
 
-    values: Mapping[str, int]
+    values: Counts
     blocks: int
 
     def of(self, monomials: tuple[Monomial, ...]) -> Ints:
@@ -155,7 +155,7 @@ def widths(h: int, d: int, n: int, g: int, f: int, v: int, blocks: int) -> Width
     return Widths(values, blocks)
 
 
-def values_of(sizes: Widths) -> dict[str, int]:
+def values_of(sizes: Widths) -> Counts:
     """Return the values of a config with these widths."""
     return {key: sizes.values[letter] for letter, key in KEYS.items()} | {BLOCKS: sizes.blocks}
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from brimful.base.errors import RequestError
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Numbers
 from brimful.base.units import format_duration, format_money, parse_duration
 from brimful.hardware import catalog
 from brimful.planning.plan import Prediction, Verdict, summed, verdict_on
@@ -90,7 +90,7 @@ def parse_budget(text: str) -> Budget:
         ) from error
 
 
-def parse_prices(texts: Sequence[str]) -> dict[str, float]:
+def parse_prices(texts: Sequence[str]) -> Numbers:
     """Parse prices such as `2.5` (for every device) and `NAME=0.8`. Return US dollars an hour by
     exact device name, with "" for every device.
 

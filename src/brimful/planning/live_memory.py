@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from brimful.base.arrays import Ints
-from brimful.base.types import JsonDict
+from brimful.base.types import Counts, JsonDict
 from brimful.planning.memory import largest_at, phase_at
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL
@@ -168,7 +168,7 @@ class MemoryTimeline:
         }
 
 
-def kinds_at(trace: Trace, event: int) -> dict[str, int]:
+def kinds_at(trace: Trace, event: int) -> Counts:
     """Return the bytes alive after an event by kind, kinds without any left out."""
     alive_S = trace.alive_at(event)
     sums_K = np.bincount(
@@ -177,7 +177,7 @@ def kinds_at(trace: Trace, event: int) -> dict[str, int]:
     return {kind: int(size) for kind, size in zip(KINDS, sums_K, strict=True) if size}
 
 
-def groups_at(trace: Trace, event: int) -> dict[str, int]:
+def groups_at(trace: Trace, event: int) -> Counts:
     """Return the bytes alive after an event by group of modules: embedding, each block, final norm,
     head, loss, and what belongs to none.
     """

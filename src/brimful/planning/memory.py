@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brimful.base.types import Bounds, JsonDict
+from brimful.base.types import Bounds, Counts, JsonDict, Numbers
 from brimful.planning.allocator import Usage, replay
 from brimful.planning.earlier_runs import corrected
 from brimful.planning.events import peak_bytes
@@ -91,7 +91,7 @@ class Footprint:
     """
 
     micro_batch: int
-    terms: Mapping[str, int]
+    terms: Counts
     allocated: Prediction
     reserved: Prediction
     driver: Prediction
@@ -530,7 +530,7 @@ def standing_bytes(
     return sum(terms[name] for name in kinds)
 
 
-def _without_zeros(terms: Mapping[str, int]) -> dict[str, int]:
+def _without_zeros(terms: Counts) -> Counts:
     return {name: num_bytes for name, num_bytes in terms.items() if num_bytes}
 
 
@@ -550,5 +550,5 @@ def _plus(prediction: Prediction, num_bytes: int, uncertainty_bytes: int) -> Pre
     )
 
 
-def _interval(prediction: Prediction) -> dict[str, float]:
+def _interval(prediction: Prediction) -> Numbers:
     return {"value": prediction.value, "low": prediction.low, "high": prediction.high}

@@ -8,7 +8,7 @@ from typing import Literal
 
 from brimful.base.errors import PlanError
 from brimful.base.text import aligned_and_wrapped, setting_text, wrapped
-from brimful.base.types import Json, JsonDict, Numbers
+from brimful.base.types import Counts, Json, JsonDict, Numbers
 from brimful.base.units import format_between, format_count, format_named
 from brimful.planning.step import Recompute
 
@@ -131,7 +131,7 @@ class Plan:
     sequence_length: int
     total_steps: int | None
     predicted: Mapping[str, Prediction]
-    memory_terms: Mapping[str, int]
+    memory_terms: Counts
     time_terms: Numbers = field(default_factory=dict)
     evaluate_every: int | None = None
     evaluation_share: float | None = None

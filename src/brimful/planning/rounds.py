@@ -4,6 +4,7 @@ verifying and scoring, and the answers to held-out questions. No torch.
 
 from dataclasses import dataclass, replace
 
+from brimful.base.types import Numbers
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.writing import (
     PASSES_OF_TRAINING,
@@ -92,7 +93,7 @@ class AnswerRounds:
         return found if drawn is None else {"sampling_time_s": drawn} | found
 
 
-def seconds_of_round(recipe: Recipe, plan: Plan) -> dict[str, float]:
+def seconds_of_round(recipe: Recipe, plan: Plan) -> Numbers:
     """Return what one round is predicted to take, as `round_` and the name of the phase; nothing
     where the run has none, or times are not known.
     """

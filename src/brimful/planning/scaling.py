@@ -12,6 +12,7 @@ Minibatch SGD").
 import math
 from collections.abc import Container, Iterable
 
+from brimful.base.types import Texts
 from brimful.base.warning_codes import as_note
 from brimful.recipe import OptimizerRecipe, Recipe, differences
 from brimful.recipe.loading import counts_examples, learning_rate_factor, step_growth
@@ -111,11 +112,11 @@ def _scaled(original: Recipe, changed: Recipe) -> str:
     return f"optimizer.learning_rate {before:g} x {by} = {after:g}: {SOURCES[rule]}."
 
 
-def _settings(values: dict[str, str], changes: Container[str]) -> str:
+def _settings(values: Texts, changes: Container[str]) -> str:
     return " ".join(f"{key}={value}" for key, value in values.items() if key not in changes)
 
 
-def _square_root_rule(optimizer: OptimizerRecipe, ratio: float) -> dict[str, str]:
+def _square_root_rule(optimizer: OptimizerRecipe, ratio: float) -> Texts:
     """Return the settings of Adam for a batch `ratio` times as large (Malladi et al. 2022). They
     hold no betas, and then no eps, where one of the betas would be below 0.
     """
@@ -132,7 +133,7 @@ def _square_root_rule(optimizer: OptimizerRecipe, ratio: float) -> dict[str, str
     }
 
 
-def _length(recipe: Recipe, ratio: float, changes: Iterable[str]) -> dict[str, str]:
+def _length(recipe: Recipe, ratio: float, changes: Iterable[str]) -> Texts:
     """Warm-up and training over as many tokens as before; a share of the steps stays one."""
     values = {}
     if recipe.optimizer.warmup >= 1:

@@ -7,7 +7,7 @@ Suffixes: E events, S storages.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from brimful.base.arrays import Bools, Ints
 from brimful.base.errors import PlanError
+from brimful.base.types import Counts
 from brimful.planning.events import alive
 from brimful.planning.work import Details, Work
 
@@ -99,7 +100,7 @@ class Trace:
     layers_S: Int32Array
     places: Sequence[str]
     blocks: str = ""
-    marks: Mapping[str, int] = field(default_factory=dict)
+    marks: Counts = field(default_factory=dict)
     parameters: int = 0
     trainable: int = 0
     work: Work | None = None

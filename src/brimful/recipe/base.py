@@ -15,7 +15,10 @@ LONGEST = 1 << 24
 """Tokens of a sequence."""
 LARGEST_BATCH = 1 << 20
 """Sequences of an optimizer step."""
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
 
 
 class Section(pydantic.BaseModel):

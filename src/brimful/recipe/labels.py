@@ -8,7 +8,7 @@ import pydantic
 from pydantic import Field
 
 from brimful.base.discover import names_in
-from brimful.recipe.base import PositiveInt, Section, Share, known_name
+from brimful.recipe.base import NotNegative, PositiveInt, PositiveShare, Section, Share, known_name
 
 PREPROCESS_PACKAGE = "brimful.data.preprocessing"
 """Each file in it is a step of text preparation; only the names of the files are read here."""
@@ -111,7 +111,7 @@ class LabelsRecipe(Section):
     loss: Literal["cross_entropy", "focal"] = Field(
         "cross_entropy", description="focal: easy examples count less (Lin et al. 2017)."
     )
-    focal_gamma: Annotated[float, Field(ge=0)] = Field(
+    focal_gamma: NotNegative = Field(
         2.0, description="Exponent of the focal loss; 0 is cross-entropy."
     )
     label_smoothing: Share = Field(
@@ -145,7 +145,7 @@ class LabelsRecipe(Section):
             " less is computed on padding; 1: as they are shuffled."
         ),
     )
-    near_duplicates: Annotated[float, Field(gt=0, le=1)] | None = Field(
+    near_duplicates: PositiveShare | None = Field(
         0.8,
         description=(
             "Jaccard similarity of character 5-grams from which texts count as near duplicates;"

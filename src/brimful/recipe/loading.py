@@ -16,7 +16,7 @@ from brimful.base.errors import RecipeError
 from brimful.base.kept_values import kept_value
 from brimful.base.problems import problem_lines
 from brimful.base.text import plural
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Numbers
 from brimful.recipe.adapter_folder import go_on_with_adapters
 from brimful.recipe.data import TABLE_ENDS, unpacked_name
 from brimful.recipe.other_names import OTHER_NAMES
@@ -204,7 +204,7 @@ LEARNING_RATE_POWER = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 def _scaled_learning_rates(
     recipe: Recipe, base_values: JsonDict, overrides: Sequence[str]
-) -> dict[str, float]:
+) -> Numbers:
     """Return the scaled values of the optimizer section, by key.
 
     Nothing is scaled if the user set the learning rate, or if the recipe is invalid without the

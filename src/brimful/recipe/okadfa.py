@@ -2,12 +2,12 @@
 that keeps query and key projections orthogonal.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import pydantic
 from pydantic import Field
 
-from brimful.recipe.base import Section
+from brimful.recipe.base import NotNegative, Positive, Section
 
 
 class FeedbackRecipe(Section):
@@ -33,10 +33,8 @@ class FeedbackRecipe(Section):
 class OrthogonalityRecipe(Section):
     """Penalty on W W^T - I of each head's query and key projections W (squared Frobenius norm)."""
 
-    weight: Annotated[float, Field(gt=0)] = Field(
-        1e-4, description="Largest factor on the penalty."
-    )
-    warmup: Annotated[float, Field(ge=0)] = Field(
+    weight: Positive = Field(1e-4, description="Largest factor on the penalty.")
+    warmup: NotNegative = Field(
         0.1,
         description=(
             "Linear growth to the largest factor. Below 1: share of all steps; from 1 on: steps"

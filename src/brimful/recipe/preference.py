@@ -8,7 +8,7 @@ import pydantic
 from pydantic import Field
 
 from brimful.base.types import JsonDict
-from brimful.recipe.base import Section
+from brimful.recipe.base import NotNegative, Section
 
 if TYPE_CHECKING:
     from brimful.recipe.sections import Recipe
@@ -65,13 +65,13 @@ class PreferenceRecipe(Section):
             " and orpo, which are defined so."
         ),
     )
-    margin: Annotated[float, Field(ge=0)] | None = Field(
+    margin: NotNegative | None = Field(
         None,
         description=(
             "simpo: gamma, by which the reward of the chosen answer is to be higher. Default: 1."
         ),
     )
-    sft_weight: Annotated[float, Field(ge=0)] | None = Field(
+    sft_weight: NotNegative | None = Field(
         None,
         description=(
             "Weight of the loss of method sft on the chosen answers, nats per token, which is added"

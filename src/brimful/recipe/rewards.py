@@ -8,8 +8,16 @@ import pydantic
 from pydantic import Field
 
 from brimful.base.discover import names_in
-from brimful.base.types import JsonDict
-from brimful.recipe.base import PositiveInt, Section, Share, known_name
+from brimful.base.types import JsonDict, Numbers
+from brimful.recipe.base import (
+    NotNegative,
+    Positive,
+    PositiveInt,
+    PositiveShare,
+    Section,
+    Share,
+    known_name,
+)
 from brimful.recipe.preference import check_preference
 from brimful.recipe.rft import PROGRAM_VERIFIERS, VERIFIERS_PACKAGE
 
@@ -50,7 +58,7 @@ class RewardsRecipe(Section):
         8, description="Answers to each question: a group, whose rewards are compared."
     )
     max_new_tokens: PositiveInt = Field(256, description="Tokens of an answer at most.")
-    temperature: Annotated[float, Field(gt=0)] = Field(
+    temperature: Positive = Field(
         1.0, description="Of the answers; log-probabilities are those at this temperature."
     )
     batches: PositiveInt = Field(
@@ -72,7 +80,7 @@ class RewardsRecipe(Section):
             " 3e-4."
         ),
     )
-    clip_high: Annotated[float, Field(gt=0)] | None = Field(
+    clip_high: Positive | None = Field(
         None, description="The same above 1. Default: as clip; dapo 0.28; gspo 4e-4."
     )
     scale: Literal["group", "batch", "none"] | None = Field(
@@ -97,14 +105,14 @@ class RewardsRecipe(Section):
             " overlong punishment, 2503.14476 equation 13); null: length does not count."
         ),
     )
-    kl: Annotated[float, Field(ge=0)] = Field(
+    kl: NotNegative = Field(
         0.0,
         description=(
             "Weight of the distance from the model before training, its adapters off (the k3"
             " estimate); 0: none."
         ),
     )
-    weight_cap: Annotated[float, Field(gt=0)] | None = Field(
+    weight_cap: Positive | None = Field(
         None,
         description=(
             "Weigh each token by its probability by the trainer over that by the sampler, at most"
@@ -121,7 +129,7 @@ class RewardsRecipe(Section):
         False,
         description="Stop the run where one of the following limits is passed, not only tell.",
     )
-    least_entropy: Annotated[float, Field(ge=0)] = Field(
+    least_entropy: NotNegative = Field(
         0.02, description="Nats per token, below which answers count as collapsed to one."
     )
     most_cut: Share = Field(
@@ -135,7 +143,7 @@ class RewardsRecipe(Section):
             " or give no number; these get no reward from it."
         ),
     )
-    most_equal: Annotated[float, Field(gt=0, le=1)] = Field(
+    most_equal: PositiveShare = Field(
         1.0, description="Share of a round's groups whose rewards may all be equal."
     )
     patience: PositiveInt = Field(
@@ -144,7 +152,7 @@ class RewardsRecipe(Section):
 
     @pydantic.field_validator("verifiers")
     @classmethod
-    def _verifiers_exist(cls, value: dict[str, float]) -> dict[str, float]:
+    def _verifiers_exist(cls, value: Numbers) -> Numbers:
         if not value:
             raise ValueError("verifiers: name at least one")
         for name in value:

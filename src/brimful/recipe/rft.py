@@ -8,7 +8,7 @@ import pydantic
 from pydantic import Field
 
 from brimful.base.discover import names_in
-from brimful.recipe.base import PositiveInt, Section, Share, known_name
+from brimful.recipe.base import Positive, PositiveInt, PositiveShare, Section, Share, known_name
 
 VERIFIERS_PACKAGE = "brimful.verify.kinds"
 """A verifier is a file in there; only the names of the files are read here."""
@@ -87,9 +87,9 @@ class RftRecipe(Section):
             " there."
         ),
     )
-    temperature: Annotated[float, Field(gt=0)] = Field(0.7, description="Of the samples.")
+    temperature: Positive = Field(0.7, description="Of the samples.")
     top_k: PositiveInt | None = Field(None, description="Sample among the k likeliest tokens.")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+    top_p: PositiveShare = Field(
         1.0, description="Sample among the likeliest tokens that hold this much probability."
     )
     min_p: Share = Field(
@@ -99,7 +99,7 @@ class RftRecipe(Section):
             " 2024)."
         ),
     )
-    repetition_penalty: Annotated[float, Field(gt=0)] = Field(
+    repetition_penalty: Positive = Field(
         1.0,
         description="Above 1, tokens that were there before get less likely (Keskar et al. 2019).",
     )

@@ -17,7 +17,10 @@ from brimful.recipe.base import (
     LARGEST_BATCH,
     LONGEST,
     Auto,
+    NotNegative,
+    Positive,
     PositiveInt,
+    PositiveShare,
     Section,
     Share,
     folder_name,
@@ -195,9 +198,7 @@ class TrainingRecipe(Section):
     """Length of training. Exactly one of the three."""
 
     steps: PositiveInt | None = Field(None, description="Optimizer updates.")
-    epochs: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Passes over the training sequences."
-    )
+    epochs: Positive | None = Field(None, description="Passes over the training sequences.")
     tokens: PositiveInt | None = Field(None, description="Tokens seen in all.")
 
     @pydantic.model_validator(mode="after")
@@ -235,15 +236,15 @@ class OptimizerRecipe(Section):
             " with the batch or its square root."
         ),
     )
-    learning_rate: Annotated[float, Field(gt=0)] = Field(description="Peak learning rate.")
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+    learning_rate: Positive = Field(description="Peak learning rate.")
+    layer_decay: PositiveShare = Field(
         1.0,
         description=(
             "Factor on the learning rate for each block further from the output (Howard and Ruder"
             " 2018); 1: none."
         ),
     )
-    min_learning_rate: Annotated[float, Field(ge=0)] | None = Field(
+    min_learning_rate: NotNegative | None = Field(
         None, description="Learning rate at the end of the schedule. Default: a tenth of the peak."
     )
     tuned_at_width: Annotated[int, Field(gt=0)] | None = Field(
@@ -260,10 +261,10 @@ class OptimizerRecipe(Section):
             " 2024)."
         ),
     )
-    decay: Annotated[float, Field(gt=0, le=1)] = Field(
+    decay: PositiveShare = Field(
         0.2, description="Of schedule wsd: share of all steps, at the end, in which the rate falls."
     )
-    warmup: Annotated[float, Field(ge=0)] = Field(
+    warmup: NotNegative = Field(
         0.02,
         description=(
             "Below 1: share of all steps; from 1 on: steps. The first step's rate is never 0."
@@ -271,11 +272,11 @@ class OptimizerRecipe(Section):
     )
     beta1: Share = Field(0.9, description="Decay of the gradient average.")
     beta2: Share = Field(0.95, description="Decay of the squared gradient average.")
-    eps: Annotated[float, Field(gt=0)] = Field(1e-8, description="Added to the denominator.")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
+    eps: Positive = Field(1e-8, description="Added to the denominator.")
+    weight_decay: NotNegative = Field(
         0.1, description="Decoupled weight decay, on parameters with two or more dimensions."
     )
-    clip_norm: Annotated[float, Field(gt=0)] | None = Field(
+    clip_norm: Positive | None = Field(
         1.0, description="Largest global gradient norm; null turns clipping off."
     )
 
@@ -363,7 +364,7 @@ class EvaluationRecipe(Section):
     samples: PositiveInt | None = Field(
         None, description="Answers per example of a task; null: as the task has it."
     )
-    temperature: Annotated[float, Field(ge=0)] | None = Field(
+    temperature: NotNegative | None = Field(
         None, description="Of tasks' answers, 0 is greedy; null: as the task has it."
     )
     shots: Annotated[int, Field(ge=0)] | None = Field(
@@ -407,9 +408,9 @@ class SampleRecipe(Section):
     tokens: PositiveInt = Field(
         200, description="New tokens at most; from fresh weights no more than 32 for each step."
     )
-    temperature: Annotated[float, Field(ge=0)] = Field(0.8, description="0 is greedy.")
+    temperature: NotNegative = Field(0.8, description="0 is greedy.")
     top_k: PositiveInt | None = Field(50, description="Sample among the k likeliest tokens.")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+    top_p: PositiveShare = Field(
         1.0, description="Sample among the likeliest tokens that hold this much probability."
     )
     stop: list[str] = Field(

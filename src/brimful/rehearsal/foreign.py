@@ -28,14 +28,15 @@ from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import Recording, fake_world, materialised, repeat_steps
 from brimful.training.method import Method, Network
+from brimful.training.tensorfile import Tensors
 
-LossOf = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
+LossOf = Callable[[nn.Module, Tensors], Tensor]
 OPTIMIZERS = ("fused", "foreach", "for_loop", "8bit", "paged_8bit")
 
 
 def plan_model(  # noqa: PLR0913 - each is one fact of the step
     model: nn.Module,
-    batch: Mapping[str, Tensor],
+    batch: Tensors,
     optimizer: str | torch.optim.Optimizer = "foreach",
     *,
     device: Device | str | None = None,
@@ -102,9 +103,7 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
     return Memory(traces, target if ranks == 1 else with_communication(target))
 
 
-def _refuse_unusable(
-    batch: Mapping[str, Tensor], variant: object, autocast: str, ranks: int
-) -> None:
+def _refuse_unusable(batch: Tensors, variant: object, autocast: str, ranks: int) -> None:
     """Raise RequestError if an argument of `plan_model` is none of those it names."""
     if variant not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
         raise RequestError(
@@ -128,7 +127,7 @@ class _OwnTraces:
     def __init__(
         self,
         model: nn.Module,
-        batch: Mapping[str, Tensor],
+        batch: Tensors,
         spec: StepSpec,
         loss_of: LossOf,
         optimizer: torch.optim.Optimizer | None,
@@ -241,7 +240,7 @@ def blocks_or_none(model: nn.Module) -> tuple[str, nn.ModuleList]:
         return "", nn.ModuleList()
 
 
-def _loss_of_transformers(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+def _loss_of_transformers(model: nn.Module, batch: Tensors) -> Tensor:
     loss = getattr(model(**batch), "loss", None)
     if not isinstance(loss, Tensor):
         raise PlanError(

@@ -2,7 +2,6 @@
 the training loop.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +25,7 @@ from brimful.training.optim import (
 )
 from brimful.training.precision import Precision
 from brimful.training.selective import recompute_activations
+from brimful.training.tensorfile import Tensors
 
 STATES_STEP = 10
 """Number of updates in the optimizer states that a step starts from."""
@@ -69,9 +69,9 @@ class StepResult:
     """
 
     loss: float
-    weights: Mapping[str, Tensor]
-    gradients: Mapping[str, Tensor]
-    updates: Mapping[str, Tensor]
+    weights: Tensors
+    gradients: Tensors
+    updates: Tensors
     skipped: int
     messages: tuple[str, ...]
 
@@ -186,12 +186,12 @@ def sequences_of(reduced: Reduced) -> Batch:
     )
 
 
-def mean_squares(gradients: Mapping[str, Tensor]) -> dict[str, float]:
+def mean_squares(gradients: Tensors) -> Numbers:
     """Return the mean squared gradient of each parameter."""
     return {name: float(gradient.double().square().mean()) for name, gradient in gradients.items()}
 
 
-def _states(model: nn.Module, second_moments: Numbers) -> dict[str, Tensor]:
+def _states(model: nn.Module, second_moments: Numbers) -> Tensors:
     states = {}
     for name, parameter in model.named_parameters():
         states[f"{name}:step"] = torch.tensor(float(STATES_STEP))
@@ -205,5 +205,5 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return gradient.detach().to("cpu", copy=True)
 
 
-def _copies(model: nn.Module) -> dict[str, Tensor]:
+def _copies(model: nn.Module) -> Tensors:
     return {name: parameter.detach().cpu().clone() for name, parameter in model.named_parameters()}

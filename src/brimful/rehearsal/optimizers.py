@@ -17,6 +17,7 @@ from brimful.rehearsal.recorder import note_kernel
 from brimful.training.muon import MuonAndAdamW
 from brimful.training.optim import parameter_groups
 from brimful.training.rounded import RandomRounding, RoundedAdamW, in_fp32
+from brimful.training.tensorfile import Tensors
 
 FP32_VARIANTS = ("fused", "foreach", "for_loop")
 """Kernels of torch's AdamW, for weights and states in fp32."""
@@ -99,7 +100,7 @@ class EightBitAdamW(torch.optim.Optimizer):
         for parameter in parameters:
             self.update(parameter, self.state[parameter])
 
-    def update(self, parameter: Tensor, states: dict[str, Tensor]) -> None:
+    def update(self, parameter: Tensor, states: Tensors) -> None:
         """Update one parameter with its gradient."""
         if self._cuda or parameter.numel() < EIGHT_BIT_FROM:
             every = list(states.values())
@@ -108,7 +109,7 @@ class EightBitAdamW(torch.optim.Optimizer):
         else:
             _update_through_fp32(parameter, states)
 
-    def _states(self, parameter: Tensor) -> dict[str, Tensor]:
+    def _states(self, parameter: Tensor) -> Tensors:
         count = parameter.numel()
         if count < EIGHT_BIT_FROM:
             return {
@@ -132,7 +133,7 @@ class RoundedEightBitAdamW(EightBitAdamW):
 
     divisor: Tensor | None = None
 
-    def update(self, parameter: Tensor, states: dict[str, Tensor]) -> None:
+    def update(self, parameter: Tensor, states: Tensors) -> None:
         """Update one parameter, as `training.eight_bit` does."""
         values = parameter.detach().float()
         values.grad = in_fp32(parameter, self.divisor)
@@ -141,7 +142,7 @@ class RoundedEightBitAdamW(EightBitAdamW):
         RandomRounding(0)(parameter, values, 0, 0)
 
 
-def _update_through_fp32(parameter: Tensor, states: dict[str, Tensor]) -> None:
+def _update_through_fp32(parameter: Tensor, states: Tensors) -> None:
     """The passes of bitsandbytes' CPU kernel (backends/cpu/ops.py, 0.50.2), each an operator of its
     own, on as many temporaries.
     """

@@ -13,12 +13,11 @@ measured 0.006 u. docs/verify.md has the largest differences found.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from brimful.base.errors import PlanError
 from brimful.base.types import JsonDict
@@ -33,6 +32,7 @@ from brimful.rehearsal.one_step import StepOptions, StepResult, mean_squares, ta
 from brimful.rehearsal.optimizers import FP32_VARIANTS
 from brimful.rehearsal.reduced import Reduced, reduced_step
 from brimful.training.memory_errors import OutOfMemory, attempt
+from brimful.training.tensorfile import Tensors
 
 UNIT_ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 ERROR_IN_UNITS = {"fp32": 64, "fp16": 6, "bf16": 6}
@@ -185,7 +185,7 @@ def compare(reference: StepResult, planned: StepResult, precision: str) -> tuple
 
 
 def _direction_and_length(
-    name: str, reference: Mapping[str, Tensor], planned: Mapping[str, Tensor], error: float
+    name: str, reference: Tensors, planned: Tensors, error: float
 ) -> tuple[Check, Check]:
     lengths = _norm(reference), _norm(planned)
     cosine = _ratio(_dot(reference, planned), lengths[0] * lengths[1])
@@ -194,14 +194,14 @@ def _direction_and_length(
     )
 
 
-def _dot(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
+def _dot(first: Tensors, second: Tensors) -> float:
     return math.fsum(
         float(torch.dot(first[name].double().flatten(), second[name].double().flatten()))
         for name in first
     )
 
 
-def _norm(tensors: Mapping[str, Tensor]) -> float:
+def _norm(tensors: Tensors) -> float:
     return math.sqrt(_dot(tensors, tensors))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from brimful.base.arrays import Ints
 from brimful.base.rundir import finite
-from brimful.base.types import Bounds
+from brimful.base.types import Bounds, Numbers
 from brimful.report.quantities import format_number, listed
 from brimful.report.table import Cell, Table, table_of
 from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue, RunScores
@@ -107,7 +107,7 @@ def metric_of(score: LabelScore, key: str) -> MetricValue:
     return score.metrics.get(key, MetricValue())
 
 
-def watched(values: Mapping[str, object]) -> dict[str, float]:
+def watched(values: Mapping[str, object]) -> Numbers:
     """Return the metrics of an evaluation while training, by key. The mean of all labels' F1 is
     left out where there is that of the positive label.
     """

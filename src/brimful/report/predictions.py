@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from brimful.base.text import plural
-from brimful.base.types import Bounds, Numbers
+from brimful.base.types import Bounds, Numbers, Texts
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.planning.cost import OF_ROUNDS
 from brimful.report.judgement import Judgement, judge
@@ -101,7 +101,7 @@ def comparisons(run: RunFolder) -> list[Comparison]:
     return found
 
 
-def _base_answers(run: RunFolder) -> dict[str, float]:
+def _base_answers(run: RunFolder) -> Numbers:
     """Return the time in which the base wrote the samples and answers to tasks that the plan
     foresaw; nothing until all of them are there.
     """
@@ -122,7 +122,7 @@ def _base_answers(run: RunFolder) -> dict[str, float]:
     return {"base_answers_time_s": seconds}
 
 
-def _sources(run: RunFolder) -> dict[str, str]:
+def _sources(run: RunFolder) -> Texts:
     """Return how each measurement was made, in words."""
     steps = steady(run)
     step_time = f"median of {plural(len(steps.records), 'recorded step')}"

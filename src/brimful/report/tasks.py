@@ -2,9 +2,10 @@
 answers failed, and a few answers to look at.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from brimful.base.types import Counts
 from brimful.base.warning_codes import as_note
 from brimful.evaluation.metric import of_kind, split_kind
 from brimful.report.comparison.results import CONDITIONS
@@ -56,7 +57,7 @@ class TaskView:
     about: str
     metrics: Table | None
     before_about: str
-    errors: Mapping[str, int]
+    errors: Counts
     notes: tuple[str, ...]
     by_kind: Table | None = None
     before_by_kind: Table | None = None

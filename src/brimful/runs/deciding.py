@@ -17,7 +17,7 @@ from brimful.base.rundir import (
     write_text_atomically,
 )
 from brimful.base.text import plural, reason_of
-from brimful.base.types import JsonDict
+from brimful.base.types import Counts, JsonDict, Texts
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.hardware.monitored import monitored_until
 from brimful.recipe import Recipe, load_text
@@ -114,7 +114,7 @@ def problem_of(path: Path) -> str:
     return ""
 
 
-def texts_of(run_folder: Path) -> dict[str, str]:
+def texts_of(run_folder: Path) -> Texts:
     """Return the texts of `DECIDING_FILES` that are there and sound, by name."""
     paths = [run_folder / name for name in DECIDING_FILES]
     return {path.name: path.read_text(encoding="utf-8") for path in paths if not problem_of(path)}
@@ -148,7 +148,7 @@ def _remedy(path: Path) -> str:
     )
 
 
-def num_records_of(run_folder: Path, *, is_growing: bool = False) -> dict[str, int]:
+def num_records_of(run_folder: Path, *, is_growing: bool = False) -> Counts:
     """Return how many records each journal of a run folder holds.
 
     Args:
@@ -185,7 +185,7 @@ def lost_records(run_folder: Path) -> dict[str, str]:
     return problems
 
 
-def _noted(path: Path) -> dict[str, int]:
+def _noted(path: Path) -> Counts:
     """Return the lengths of journals, and until when was monitored, which run.json or the state of
     a checkpoint names.
     """

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+from brimful.base.types import Numbers
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.runs.files import MODEL_FOLDER
 from brimful.runs.folder import RunFolder
@@ -66,7 +67,7 @@ def steady(run: RunFolder) -> SteadySteps:
 
 
 @once_per_run
-def measured(run: RunFolder) -> dict[str, float]:
+def measured(run: RunFolder) -> Numbers:
     """Return what the run measured; a name without a measurement is left out.
 
     Step time, tokens a second and MFU are without what other programs took of a CPU, as the plan
@@ -145,7 +146,7 @@ STAGES = ("evaluation_time_s", "checkpoint_time_s", "start_time_s")
 """Times beside those of steps that are compared with their predictions."""
 
 
-def comparable(run: RunFolder) -> dict[str, float]:
+def comparable(run: RunFolder) -> Numbers:
     """Return step time, peak memory and, of a run in one session, the times of stages, as far as
     they say how good its plan's prediction of them was.
 
@@ -225,7 +226,7 @@ def reference_time_s(run: RunFolder) -> float:
     return sum(each.seconds or 0.0 for each in run.records_of(ReferenceRecord))
 
 
-def round_times_s(run: RunFolder) -> dict[str, float]:
+def round_times_s(run: RunFolder) -> Numbers:
     """Return the seconds in which answers were drawn, judged and scored between steps."""
     rounds = run.records_of(RoundRecord)
     return {

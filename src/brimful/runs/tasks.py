@@ -6,7 +6,7 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json, records_lost
-from brimful.base.types import Json, Numbers
+from brimful.base.types import Counts, Json, Numbers
 from brimful.runs.files import EVALUATIONS_FOLDER
 from brimful.runs.parsing import WHOLE, parse
 from brimful.runs.scores import MetricValue
@@ -37,7 +37,7 @@ class TaskSummary:
     isolation: str = ""
     data: str = ""
     metrics: Mapping[str, MetricValue] = field(default_factory=dict)
-    errors: Mapping[str, int] = field(default_factory=dict)
+    errors: Counts = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)
 

@@ -12,7 +12,7 @@ import xxhash
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import RequestError
-from brimful.base.types import Json
+from brimful.base.types import Json, Texts
 from brimful.generation.backends.choice import backend_for
 from brimful.generation.engine import longest_first
 from brimful.generation.requests import Request, StopRules
@@ -155,7 +155,7 @@ class Judges:
         return sum(max(0.0, each) for each in self._rewards.values()) or 1.0
 
     @property
-    def digests(self) -> dict[str, str]:
+    def digests(self) -> Texts:
         """What identifies each file of one's own."""
         own = [name for name in self._verifiers if is_own(name)]
         return {name: xxhash.xxh3_64(Path(name).read_bytes()).hexdigest() for name in own}

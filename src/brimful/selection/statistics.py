@@ -11,7 +11,7 @@ from itertools import chain
 from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
 from brimful.base.text import shortened
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Texts
 from brimful.generation.loops import text_ends_in_loop
 from brimful.selection.choose import SelectionRules
 from brimful.selection.sample import FATES, JudgedSample, SampledPrompt
@@ -262,7 +262,7 @@ def _kind(drawn: Sequence[Sequence[JudgedSample]]) -> KindCounts:
     )
 
 
-def _reasons(samples: Sequence[JudgedSample], texts: dict[str, str]) -> list[RejectionReason]:
+def _reasons(samples: Sequence[JudgedSample], texts: Texts) -> list[RejectionReason]:
     refused = [sample for sample in samples if sample.fate != "kept"]
     keys = [(str(sample.fate), _detail(sample)) for sample in refused]
     counts = Counter(keys)

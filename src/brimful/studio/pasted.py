@@ -12,14 +12,14 @@ import yaml
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RecipeError, RequestError
 from brimful.base.strict_json import load_json
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Counts, Json, JsonDict
 from brimful.model import catalog
 from brimful.model.gguf_file import is_gguf
 from brimful.recipe import OF_RECIPE, Recipe, load_text, shipped_names
 
 MOST_CHARACTERS = 64 * 1024
 """Of a pasted text; a long recipe has three thousand."""
-LIMITS: Mapping[str, int] = {
+LIMITS: Counts = {
     "sequence_length": 1 << 20,
     "rank": 4096,
     "effective_batch": 1 << 20,
@@ -34,7 +34,7 @@ LIMITS: Mapping[str, int] = {
     "features": 1 << 16,
 }
 """Most that is asked for; beyond it nothing is a model that anyone trains on one device."""
-CONFIG_LIMITS: Mapping[str, int] = dict.fromkeys(
+CONFIG_LIMITS: Counts = dict.fromkeys(
     ("num_hidden_layers", "n_layer", "num_layers", "n_layers"), 512
 ) | dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), 1024)
 LARGEST_CONFIG_NUMBER = 1 << 24
@@ -218,7 +218,7 @@ def _parts(values: Json) -> list[Json]:
     ]
 
 
-def _above(sizes: Json, limits: Mapping[str, int]) -> str:
+def _above(sizes: Json, limits: Counts) -> str:
     wrong = [
         f"{name} {value:,} is above {limits[name]:,}"
         for name, value in sizes.items()

@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
-
 from brimful.base.errors import CheckpointError
 from brimful.base.manifest import MANIFEST, problem_of_file
 from brimful.base.rundir import add_checksum, fsync_folder, read_json
@@ -29,6 +27,7 @@ from brimful.base.units import format_bytes
 from brimful.training.tensorfile import (
     HashedFile,
     JoinedTensors,
+    Tensors,
     load_tensors,
     same_bits,
     save_tensors,
@@ -57,7 +56,7 @@ class Snapshot:
     """
 
     step: int
-    tensors: Mapping[str, Mapping[str, Tensor]]
+    tensors: Mapping[str, Tensors]
     state: Json
     identity: Texts
 
@@ -248,7 +247,7 @@ def require_space(folder: Path, needed_bytes: int) -> None:
 
 
 def write_tensors(
-    folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], part: int | None = None
+    folder: Path, tensors: Mapping[str, Tensors], part: int | None = None
 ) -> dict[str, dict[str, str | int]]:
     """Write tensors by file; return the entries of the manifest.
 
@@ -355,7 +354,7 @@ def load(folder: Path) -> Snapshot:
         CheckpointError: as `verify`.
     """
     manifest = verify(folder)
-    tensors: dict[str, Mapping[str, Tensor]] = {}
+    tensors: dict[str, Tensors] = {}
     for name in TENSOR_FILES:
         paths = _files(folder, name, manifest)
         tensors[name] = load_tensors(paths[0]) if len(paths) == 1 else JoinedTensors(paths)

@@ -20,6 +20,7 @@ from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED
 from brimful.recipe import OptimizerRecipe
 from brimful.training.rounded import RandomRounding, in_fp32
+from brimful.training.tensorfile import Tensors
 
 PAGED = "paged_8bit"
 """The variant whose large states lie in unified memory, which the driver moves between host and
@@ -126,7 +127,7 @@ def is_eight_bit(optimizer: torch.optim.Optimizer) -> bool:
     return hasattr(optimizer, "init_state")
 
 
-def load_states(optimizer: Any, states: Mapping[nn.Parameter, Mapping[str, Tensor]]) -> None:
+def load_states(optimizer: Any, states: Mapping[nn.Parameter, Tensors]) -> None:
     """Copy stored states into the optimizer's own tensors, which may be paged. Parameters without
     stored states lose theirs.
 
@@ -143,7 +144,7 @@ def load_states(optimizer: Any, states: Mapping[nn.Parameter, Mapping[str, Tenso
             _copy_into(optimizer.state[parameter], states[parameter])
 
 
-def _copy_into(state: JsonDict, stored: Mapping[str, Tensor]) -> None:
+def _copy_into(state: JsonDict, stored: Tensors) -> None:
     if _layout(state.items()) != _layout(stored.items()):
         raise CheckpointError(
             "the checkpoint's optimizer states are of another version of bitsandbytes; install the"

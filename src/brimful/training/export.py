@@ -4,11 +4,9 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import CheckpointError
@@ -17,7 +15,7 @@ from brimful.base.rundir import fsync_folder
 from brimful.model.published import save_model
 from brimful.model.quiet import without_progress_bars
 from brimful.training.checkpoint import require_space, weights_of
-from brimful.training.tensorfile import compare_model
+from brimful.training.tensorfile import Tensors, compare_model
 
 
 def export_model(
@@ -59,7 +57,7 @@ def export_model(
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _require_like(written: Path, weights: Mapping[str, Tensor]) -> None:
+def _require_like(written: Path, weights: Tensors) -> None:
     """Raise OSError if a written tensor is not the checkpoint's to the last bit."""
     differing, _ = compare_model(written, weights)
     if differing:

@@ -4,7 +4,7 @@ passed to listeners.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -16,6 +16,7 @@ from brimful.hardware.contention import own_s, thread_times
 from brimful.hardware.process_memory import PeakOfProcess
 from brimful.training.spikes import describe
 from brimful.training.state import Progress
+from brimful.training.tensorfile import Tensors
 
 Listener = Callable[[JsonDict], None]
 FLUSH_AFTER_S = 1.0
@@ -101,7 +102,7 @@ class Meter:
         loss: Tensor,
         grad_norm: Tensor,
         learning_rate: float,
-        named: Mapping[str, Tensor],
+        named: Tensors,
     ) -> None:
         """Keep the values of a step; `named`: further ones of its method."""
         plain = {

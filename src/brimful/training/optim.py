@@ -4,7 +4,7 @@ without waiting for the device.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from brimful.training import eight_bit
 from brimful.training.muon import MuonAndAdamW
 from brimful.training.precision import FP16_GROWTH_INTERVAL, Precision
 from brimful.training.rounded import RoundedAdamW
+from brimful.training.tensorfile import Tensors
 
 
 def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) -> float:
@@ -280,7 +281,7 @@ def _total_norm(gradients: list[Tensor]) -> Tensor:
     return total_norm.float()
 
 
-def named_states(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def named_states(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
     """Return the optimizer states by `parameter name:state name`: the tensors themselves, not
     copies. Counts that are Python integers become int64 tensors.
     """
@@ -292,9 +293,7 @@ def named_states(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str
     }
 
 
-def load_named_states(
-    model: nn.Module, optimizer: torch.optim.Optimizer, states: dict[str, Tensor]
-) -> None:
+def load_named_states(model: nn.Module, optimizer: torch.optim.Optimizer, states: Tensors) -> None:
     """Put `named_states` back, on the parameters' devices; existing states are replaced.
 
     Raises:
@@ -329,7 +328,7 @@ def load_named_states(
             )
 
 
-def _kind_of(state: Mapping[str, Tensor]) -> str:
+def _kind_of(state: Tensors) -> str:
     """Return the `optimizer.kind` that a parameter's states belong to."""
     if "state1" in state:
         return "adamw_8bit"

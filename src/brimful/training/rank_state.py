@@ -1,14 +1,12 @@
 """What each rank of a run has of its own: the random generators that its dropout draws from."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from brimful.base.errors import CheckpointError
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
 from brimful.training.state import generator_states, own_bits
+from brimful.training.tensorfile import Tensors
 from brimful.training.world import World
 
 
@@ -21,7 +19,7 @@ def seed_rank(world: World, seed: int, step: int = 0) -> None:
     torch.manual_seed(int(drawn[0] >> np.uint64(1)))
 
 
-def gathered_random_states(world: World) -> dict[str, Tensor]:
+def gathered_random_states(world: World) -> Tensors:
     """Return the generators' states of all ranks but the first, by `rank1/cpu` and so on."""
     if world.is_alone:
         return {}
@@ -34,7 +32,7 @@ def gathered_random_states(world: World) -> dict[str, Tensor]:
     }
 
 
-def own_random_states(world: World, stored: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def own_random_states(world: World, stored: Tensors) -> Tensors:
     """Return this rank's states among those of a checkpoint; none where it was written by fewer
     ranks.
     """

@@ -1,6 +1,6 @@
 """Steps that are computed twice, to find a machine that computes wrongly."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from brimful.base.errors import TrainingStopped
 from brimful.base.warning_codes import coded
 from brimful.training.recovery import random_states, rewind
+from brimful.training.tensorfile import Tensors
 
 SHOWN = 3
 """Names of gradients in a message."""
@@ -28,9 +29,7 @@ class ReplayCheck:
         self._every, self._device, self._say = every, device, say
         self._last_sound: int | None = None
 
-    def compute(
-        self, step: int, parameters: Mapping[str, Tensor], gradients: Callable[[], Tensor]
-    ) -> Tensor:
+    def compute(self, step: int, parameters: Tensors, gradients: Callable[[], Tensor]) -> Tensor:
         """Compute the gradients of a step, again if a check is due; return the loss.
 
         Args:
@@ -85,12 +84,12 @@ class ReplayCheck:
         )
 
 
-def _names(parameters: Mapping[str, Tensor]) -> list[str]:
+def _names(parameters: Tensors) -> list[str]:
     with_gradient = [name for name, each in parameters.items() if each.grad is not None]
     return ["the loss", *with_gradient]
 
 
-def _fingerprint(loss: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+def _fingerprint(loss: Tensor, parameters: Tensors) -> Tensor:
     """Return a sum of the bits of the loss and of each gradient, as integers: any change of a
     single value changes it, and the order of summing does not.
     """

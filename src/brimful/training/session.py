@@ -3,7 +3,7 @@ model.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,6 +76,7 @@ from brimful.training.session_journal import open_journal
 from brimful.training.setup import Setup
 from brimful.training.signals import StopRequest
 from brimful.training.state import Progress, load_weights, restore, snapshot_of
+from brimful.training.tensorfile import Tensors
 from brimful.training.world import noticing_lost_ranks
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ class TrainingSession:
         every = self.world.gather({**own, **self._pace.take()})
         self.meter.note({"kind": "ranks", "step": progress.step, "ranks": every})
 
-    def _write_checkpoint(self, progress: Progress, other_ranks: Mapping[str, Tensor]) -> int:
+    def _write_checkpoint(self, progress: Progress, other_ranks: Tensors) -> int:
         """Write what the ranks hold; return its bytes."""
 
         def snapshot() -> Snapshot:

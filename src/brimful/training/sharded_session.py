@@ -1,7 +1,7 @@
 """What a session does otherwise if every rank holds a part of the model."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from brimful.training.checkpoint import (
 from brimful.training.method import Method
 from brimful.training.rank_pace import Spans
 from brimful.training.sharding import gathering, own_rows, scored, shard
+from brimful.training.tensorfile import Tensors
 from brimful.training.world import World
 
 
@@ -111,7 +112,7 @@ class InParts:
         return num_bytes
 
 
-def _own_part(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+def _own_part(tensors: Tensors, world: World) -> Tensors:
     """Return this rank's rows of each tensor. What is the same on every rank is in rank 0's."""
     return {
         name: own_rows(tensor)[0]

@@ -1,20 +1,20 @@
 """Where a run is: one value, which is stored in checkpoints and restored from them."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
-from brimful.base.types import Json, JsonDict, Texts
+from brimful.base.types import Counts, Json, JsonDict, Texts
 from brimful.model.published import has_adapters
 from brimful.runs.deciding import MONITORED_UNTIL
 from brimful.training.checkpoint import Snapshot
 from brimful.training.optim import StepGuard, load_named_states, named_states
 from brimful.training.precision import Precision
 from brimful.training.spikes import SpikeWatch
+from brimful.training.tensorfile import Tensors
 
 
 @dataclass
@@ -124,9 +124,9 @@ def snapshot_of(
     identity: Texts,
     journal_bytes: int,
     run_files: Texts | None = None,
-    records: Mapping[str, int] | None = None,
+    records: Counts | None = None,
     monitored_until: int = 0,
-    other_ranks: Mapping[str, Tensor] | None = None,
+    other_ranks: Tensors | None = None,
 ) -> Snapshot:
     """Return everything that continues the run bit for bit: weights, optimizer states, random
     generators, progress, journal length.
@@ -162,7 +162,7 @@ def restore(
     optimizer: torch.optim.Optimizer,
     device: torch.device,
     *,
-    random: Mapping[str, Tensor] | None = None,
+    random: Tensors | None = None,
 ) -> Progress:
     """Restore model, optimizer and generators from the snapshot; return its progress.
 
@@ -210,7 +210,7 @@ def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
             put_rows(tensor, stored[name])
 
 
-def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
+def _model_tensors(model: nn.Module) -> Tensors:
     """Return the parameters (tied ones once) and persistent buffers; of a model with adapters only
     the adapters, because its base is frozen.
     """
@@ -231,7 +231,7 @@ def own_bits(model: nn.Module) -> int:
     return int(torch.stack(sums).sum().item())
 
 
-def generator_states() -> dict[str, Tensor]:
+def generator_states() -> Tensors:
     """Return the states of the random generators of the host and of its devices, by name."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -243,7 +243,7 @@ def generator_states() -> dict[str, Tensor]:
     return states
 
 
-def _set_random_states(states: Mapping[str, Tensor]) -> None:
+def _set_random_states(states: Tensors) -> None:
     if "cpu" in states:
         torch.set_rng_state(states["cpu"])
     if torch.cuda.is_available():

@@ -18,6 +18,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+Tensors = Mapping[str, Tensor]
+"""Tensors by name."""
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -56,7 +58,7 @@ class HashedFile:
         self._file.close()
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str | int]:
+def save_tensors(path: Path, tensors: Tensors) -> dict[str, str | int]:
     """Write a safetensors file; return its size and SHA-256. One tensor at a time is copied to the
     host.
     """
@@ -85,7 +87,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str | i
         file.abandon()
 
 
-def load_tensors(path: Path) -> dict[str, Tensor]:
+def load_tensors(path: Path) -> Tensors:
     """Return all tensors of a safetensors file, on the host."""
     with safe_open(path, framework="pt", device="cpu") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
@@ -118,7 +120,7 @@ class JoinedTensors(Mapping[str, Tensor]):
         return len(self._places)
 
 
-def compare_model(model_folder: Path, weights: Mapping[str, Tensor]) -> tuple[str, int]:
+def compare_model(model_folder: Path, weights: Tensors) -> tuple[str, int]:
     """Return the first tensor of a model that differs from the weights of the checkpoint it was
     made from, "" where none does, and how many are equal before it.
     """
@@ -131,7 +133,7 @@ def compare_model(model_folder: Path, weights: Mapping[str, Tensor]) -> tuple[st
     return "", num_equal
 
 
-def _compared(model: Path, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, bool]]:
+def _compared(model: Path, weights: Tensors) -> Iterator[tuple[str, bool]]:
     """Return names of tensors that both have (PEFT leaves the adapter's name out), and whether they
     are equal to the last bit.
     """

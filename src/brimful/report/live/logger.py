@@ -7,7 +7,7 @@ once and the run goes on without it: metrics.jsonl has the same numbers.
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Protocol
 from brimful.base.discover import module_in, names_in
 from brimful.base.libraries import how_to_install
 from brimful.base.rundir import read_journal
-from brimful.base.types import Json, JsonDict, Numbers
+from brimful.base.types import Counts, Json, JsonDict, Numbers
 from brimful.base.warning_codes import coded
 from brimful.recipe.choices import LOGGERS_PACKAGE
 from brimful.report.live.progress import Listener
@@ -79,7 +79,7 @@ class LoggedRun:
     project: str | None = None
     settings: Json = field(default_factory=dict)
     first_new_step: int = 0
-    recorded: Mapping[str, int] = field(default_factory=dict)
+    recorded: Counts = field(default_factory=dict)
 
     @property
     def unique_name(self) -> str:
@@ -93,7 +93,7 @@ class Log(Protocol):
     """
 
     @property
-    def held(self) -> Mapping[str, int]:
+    def held(self) -> Counts:
         """The last step that the log holds already, by group. Those and earlier ones are not added
         again; empty where the log replaces what is repeated.
         """
@@ -144,7 +144,7 @@ def find_logger(name: str) -> Logger:
     return logger
 
 
-def recorded_steps(journal: Path) -> dict[str, int]:
+def recorded_steps(journal: Path) -> Counts:
     """Return the last step in a journal by group; empty where there is no journal."""
     steps: dict[str, int] = {}
     for record in map(read_record, read_journal(journal) if journal.exists() else ()):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from brimful.base.text import plural
+from brimful.base.types import Texts
 from brimful.base.units import format_bytes, format_count, format_named
 from brimful.planning.plan import Prediction
 from brimful.planning.remedies import Remedy
@@ -116,7 +117,7 @@ def _peak(entry: Surveyed) -> Prediction:
     return replace(peak, low=max(0, peak.low), high=high)
 
 
-def _row(entry: Entry, columns: dict[str, str]) -> Row:
+def _row(entry: Entry, columns: Texts) -> Row:
     if not isinstance(entry, Surveyed):
         return (entry.device.name, Cell("unknown"), "", *(Cell("-"),) * (3 + len(columns)))
     footprint, peak, times = entry.derived.footprint, _peak(entry), times_of(entry)

@@ -10,7 +10,7 @@ from typing import Literal
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from brimful.base.types import Texts
+from brimful.base.types import Counts, Texts
 from brimful.base.units import (
     GIB,
     format_between,
@@ -100,14 +100,14 @@ def _padded(column: str, cell: str, width: int) -> str:
     return cell.ljust(width) if column in ON_THE_LEFT else cell.rjust(width)
 
 
-def _widths(table: Table, titles: Texts) -> dict[str, int]:
+def _widths(table: Table, titles: Texts) -> Counts:
     """Return the characters of the widest cell or heading by column."""
     lines = [[titles[column] for column in table.columns], *table.text_rows]
     columns = zip(table.columns, zip(*lines, strict=True), strict=True)
     return {name: max(map(len, cells)) for name, cells in columns}
 
 
-def _titles(surveyed: Entries, answers: Mapping[str, BudgetCheck]) -> dict[str, str]:
+def _titles(surveyed: Entries, answers: Mapping[str, BudgetCheck]) -> Texts:
     """Return the heading of each column, by its name, in order."""
     budget = next((answer.budget.phrase for answer in answers.values()), "")
     is_length_known = any("total_time_s" in _predicted(entry) for entry in surveyed)
@@ -197,7 +197,7 @@ def _row(
     entry: Surveyed | Unplanned,
     answers: Mapping[str, BudgetCheck],
     sessions: Mapping[str, Sessions],
-) -> dict[str, str]:
+) -> Texts:
     name = entry.device.name
     if isinstance(entry, Unplanned):
         return {"device": name, "fits": "?"}

@@ -16,6 +16,7 @@ from brimful.data.batches import MicroBatch
 from brimful.recipe.kinds import StepOptions
 from brimful.recipe.preference import WITHOUT_REFERENCE, PreferenceRecipe
 from brimful.training.method import LossSum, Method, Network, scored_losses
+from brimful.training.tensorfile import Tensors
 
 CHOSEN_ROWS = "sft_R"
 """Name in `MicroBatch.kept`: of each answer how much a token counts in the loss of method sft, so
@@ -123,9 +124,7 @@ def _log_of_others(log_shares: Tensor) -> Tensor:
     return torch.where(log_shares > -math.log(2), near, torch.log1p(-log_shares.exp()))
 
 
-def named_values(
-    log_probs_R: Tensor, before_R: Tensor | None, rewards_R: Tensor
-) -> dict[str, Tensor]:
+def named_values(log_probs_R: Tensor, before_R: Tensor | None, rewards_R: Tensor) -> Tensors:
     """Return what pairs are watched by, each (P,). displaced: whether the chosen answer has become
     less likely, and the rejected one more so (Razin et al. 2024, arXiv 2410.08847); not where
     `before_R`, the log-probabilities from before training, is not known.

@@ -3,11 +3,10 @@ Sessions of a run go on with one run, which is found by the tag `brimful.run`.
 """
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.dotted import flatten
-from brimful.base.types import Json, Numbers
+from brimful.base.types import Counts, Json, Numbers
 from brimful.report.live.logger import LoggedRun, Logger, from_extra
 
 DEFAULT_EXPERIMENT = "brimful"
@@ -24,7 +23,7 @@ class _MlflowLog:
         self._client: Any = MlflowClient()
         experiment = self._experiment(run.project or DEFAULT_EXPERIMENT)
         known = self._client.search_runs([experiment], f"tags.`{TAG}` = '{run.run_id}'")
-        self.held: Mapping[str, int] = run.recorded if known else {}
+        self.held: Counts = run.recorded if known else {}
         self._pending: list[Any] = []
         if known:
             self._id = known[0].info.run_id

@@ -5,11 +5,10 @@ ones.
 import shlex
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brimful.base.types import Numbers
+from brimful.base.types import Counts, Numbers
 from brimful.report.live.logger import LoggedRun, Logger
 
 FOLDER = "tensorboard"
@@ -47,7 +46,7 @@ class _TensorBoardLog:
             self._show_traceback(problem)
 
     @property
-    def held(self) -> Mapping[str, int]:
+    def held(self) -> Counts:
         return {}
 
     def add(self, group: str, values: Numbers, step: int, unix_s: float | None) -> None:

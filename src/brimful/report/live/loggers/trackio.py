@@ -3,11 +3,10 @@ say (TRACKIO_DIR, TRACKIO_SERVER_URL, TRACKIO_SPACE_ID). Sessions of a run go on
 """
 
 import io
-from collections.abc import Mapping
 from contextlib import redirect_stdout
 from typing import Any
 
-from brimful.base.types import Numbers
+from brimful.base.types import Counts, Numbers
 from brimful.report.live.logger import LoggedRun, Logger, from_extra
 
 DEFAULT_PROJECT = "brimful"
@@ -30,7 +29,7 @@ class _TrackioLog:
             )
         # A run that exists goes on behind its last step; nothing public says so for a server.
         exists = self._run._next_step > 0
-        self.held: Mapping[str, int] = run.recorded if exists else {}
+        self.held: Counts = run.recorded if exists else {}
 
     def add(self, group: str, values: Numbers, step: int, unix_s: float | None) -> None:
         self._run.log({f"{group}/{name}": value for name, value in values.items()}, step=step)

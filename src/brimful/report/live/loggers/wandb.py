@@ -5,10 +5,9 @@ WANDB_PROJECT ...). Without credentials nothing is asked on the terminal: the fi
 offline.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from brimful.base.types import Numbers
+from brimful.base.types import Counts, Numbers
 from brimful.report.live.logger import OPENING_S, LoggedRun, Logger, from_extra
 
 DEFAULT_PROJECT = "brimful"
@@ -36,7 +35,7 @@ class _WandbLog:
                 silent=True, console="off", init_timeout=OPENING_S, x_disable_stats=True
             ),
         )
-        self.held: Mapping[str, int] = {}
+        self.held: Counts = {}
         if is_known_here or self._run.resumed:
             self.held = run.recorded
 
