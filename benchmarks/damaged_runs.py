@@ -1,5 +1,6 @@
-"""Small runs of every kind, studies, mirrors and drawings of samples to be damaged, and what reads
-them: every verb that answers from a folder, in this process.
+"""Small runs of every kind, studies, mirrors, drawings of samples, bases and caches to be damaged,
+and what reads them: every verb that answers from a folder, in this process, and from a cache in
+processes that have read none yet.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import hashlib
 import io
 import itertools
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
 import typer.main
 from matplotlib.figure import Figure
 
@@ -27,6 +30,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.rundir import read_json
 from brimful.cli import main as brimful
 from brimful.hardware import calibrate
+from brimful.hardware.matrix_rates import MATRIX_DTYPES
 from brimful.report.page.run_page import run_view
 from brimful.report.text import prediction_lines
 from brimful.report.views import as_json
@@ -67,12 +71,32 @@ rft:
   max_new_tokens: 24
   rounds: 1
 """
+ON_BASE = make_old_runs.RECIPES["examples"]
+RECIPES = {
+    **make_old_runs.RECIPES,
+    "pairs": ON_BASE.replace("name: examples", "name: pairs")
+    .replace("method: sft", "method: dpo")
+    .replace("data/examples.jsonl", "data/pairs.jsonl")
+    + "preference: {reference: kept}\n",
+    "rewards": ON_BASE.replace("name: examples", "name: rewards")
+    .replace("method: sft", "method: grpo")
+    .replace("data/examples.jsonl", "data/rewarded.jsonl")
+    .replace("sequence_length: 64", "sequence_length: 96")
+    + "rewards: {verifiers: {regex: 1.0}, samples_per_prompt: 4, max_new_tokens: 12}\n",
+    "study": STUDY,
+    "rounds": ROUNDS,
+}
 QUESTIONS = "".join(
     json.dumps({"question": f"Say {color} {times} times.", "answer": "[a-z ]+", "kind": color})
     + "\n"
     for color in ("red", "green", "blue")
     for times in (1, 3)
 )
+PAIRS = "".join(
+    json.dumps({"prompt": f"Say {color}, {n}. ", "chosen": color, "rejected": "cat dog"}) + "\n"
+    for n, color in enumerate(("red", "green", "blue") * 10)
+)
+REWARDED = QUESTIONS.replace("[a-z ]+", "(?s)[^e]*") * 3
 _AGES = re.compile(r"[^,\n]* ago|did not change for [\w ]*")
 A_DAY_S = 24 * 3600.0
 OF_THE_FILES = ("last_active", "size_bytes", "checkpoint_bytes", "freeable_bytes")
@@ -133,11 +157,14 @@ def _as_empty_svg(_figure: Figure, file: Any, **_options: Any) -> None:
 
 
 @contextlib.contextmanager
-def quickened() -> Iterator[None]:
-    """Verbs cost less inside, and answer the same: the machine is measured once, the command line
-    is built once, and figures are drawn but not turned into SVG, since nothing reads a report's.
+def quickened(measured: Mapping[str, float] | None = None) -> Iterator[None]:
+    """Verbs cost less inside, and answer the same: the machine is measured once (None: it is yet to
+    be), the command line is built once, and figures are drawn but not turned into SVG, since
+    nothing reads a report's.
     """
     rates = functools.cache(calibrate.measure_matrix_rates)
+    if measured is not None:
+        rates = functools.cache(lambda *_: measured)
     commands = functools.cache(typer.main.get_command)
     with (
         mock.patch.object(calibrate, "measure_matrix_rates", rates),
@@ -453,16 +480,127 @@ class Drawing(Several):
         return {"train": super().follow(advice)["train"]}
 
 
+class Base(Run):
+    """The model that a run was tuned from; what the run answered before must not change."""
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "base"
+
+    @property
+    def kind(self) -> str:
+        return "examples"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name}/{self.name}"
+
+    def make(self) -> None:
+        self.home.mkdir()
+        shutil.copytree(self.root / "base", self.folder)
+        super().make()
+
+    def train(self, name: str = "", *options: str) -> Reply:
+        return super().train(name, f"model={self.name}/base", *options)
+
+    def look(self) -> dict[str, Reply]:
+        """Ask the verbs that use the base."""
+        exported = ask("export", self.shown, "--merge", "--to", f"{self.name}/merged")
+        merged = hashes(self.home, "merged/*.safetensors")
+        return {
+            "evaluate": ask("evaluate", self.shown, "--json"),
+            "use": self._use(),
+            "export": Reply(exported.exit_code, merged, exported.printed),
+        }
+
+    def answers(self) -> dict[str, Reply]:
+        return self.look() if self.is_finished else {"train": self.train()}
+
+    def promised(self) -> dict[str, Reply]:
+        return {}
+
+    def follow(self, advice: str) -> Mapping[str, Reply]:
+        """Bring the base back that the run was tuned from."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.root / "base", self.folder)
+        return self.answers()
+
+
+class Cache(Run):
+    """The cache folder, from which plans and trainings are quicker and no different."""
+
+    KINDS = ("documents", "examples", "labels")
+    KEPT_CONFIG = "somebody/small"
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "cache"
+
+    def make(self) -> None:
+        self.home.mkdir()
+        for reply in self.answers().values():
+            _require_done(reply)
+
+    def answers(self) -> dict[str, Reply]:
+        """Ask for plans and trainings in a process that knows nothing of the cache yet."""
+        rates = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
+        return _apart().apply(_of_cache, (self, rates))
+
+    def planned(self, kind: str, *options: str) -> Reply:
+        """Plan a recipe."""
+        return ask("plan", f"recipes/{kind}.yaml", *options, "--json")
+
+    def promised(self) -> dict[str, Reply]:
+        return {}
+
+    def follow(self, advice: str) -> Mapping[str, Reply]:
+        """Keep a config again."""
+        return self.answers() if "models add" in advice and _kept_again(self) else {}
+
+
+def _of_cache(cache: Cache, rates: Mapping[str, float]) -> dict[str, Reply]:
+    os.chdir(cache.root)
+    os.environ["BRIMFUL_CACHE"] = str(cache.folder)
+    with quickened(rates):
+        if not (cache.folder / "configs").exists():
+            _kept_again(cache)
+        replies = {f"plan {kind}": cache.planned(kind) for kind in cache.KINDS}
+        replies["plan a kept config"] = cache.planned("examples", f"model={cache.KEPT_CONFIG}")
+        for kind in cache.KINDS:
+            own = (f"run.name={kind}", f"run.folder={cache.name}/runs", "--fresh")
+            trained = ask("train", f"recipes/{kind}.yaml", *own)
+            weights = hashes(cache.home / "runs" / kind, "model/*.safetensors")
+            replies[f"train {kind}"] = Reply(trained.exit_code, weights, trained.printed)
+            shutil.rmtree(cache.home / "runs" / kind)
+    return replies
+
+
+def _kept_again(cache: Cache) -> bool:
+    return ask("models", "add", "base", "--name", cache.KEPT_CONFIG).exit_code == 0
+
+
+@functools.cache
+def _apart() -> Any:
+    """Return processes for one task each, forked from one that has imported, and read no cache."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["damaged_runs", "brimful.chains.pipeline", "peft"])
+    return context.Pool(1, maxtasksperchild=1)
+
+
 SUBJECTS: dict[str, type[Run]] = {
     **dict.fromkeys(make_old_runs.RECIPES, Run),
+    "pairs": Run,
+    "rewards": Run,
+    "base": Base,
+    "cache": Cache,
     "mirror": MirroredRun,
     "study": Several,
     "rounds": Several,
     "drawing": Drawing,
 }
 """What is damaged, by the first word of its name."""
-ONLY_FINISHED = ("study", "rounds")
-"""Their members are runs, which are damaged unfinished by themselves."""
+ONLY_FINISHED = ("study", "rounds", "cache")
+"""The members of studies are runs, which are damaged unfinished by themselves."""
 
 
 def hashes(folder: Path, pattern: str) -> Answers:
@@ -490,9 +628,11 @@ def prepare(root: Path, only: str = "") -> list[Run]:
         make_old_runs.write_data(root / "data")
         make_old_runs.write_base(root / "base")
         make_old_runs.write_encoder(root / "encoder")
-        (root / "data" / "questions.jsonl").write_text(QUESTIONS, encoding="utf-8")
         (root / "recipes").mkdir()
-        for kind, recipe in {**make_old_runs.RECIPES, "study": STUDY, "rounds": ROUNDS}.items():
+        rows = {"questions": QUESTIONS, "pairs": PAIRS, "rewarded": REWARDED}
+        for name, text in rows.items():
+            (root / "data" / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        for kind, recipe in RECIPES.items():
             (root / "recipes" / f"{kind}.yaml").write_text(recipe, encoding="utf-8")
         (root / "new.csv").write_text("text\nwin cash now\nred cat sees dog\n", encoding="utf-8")
     every = [

@@ -2,11 +2,16 @@
 knows it.
 """
 
+import asyncio
+from typing import Any
+
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
-from brimful.base.local_server import Guard, is_local
+from brimful.base.local_server import STATUS_OF_WHO_LEFT, Guard, is_local, json_body
 
 THROUGH = PlainTextResponse("through")
 
@@ -86,3 +91,13 @@ def test_a_key_is_asked_for(given: str | None, status: int) -> None:
     answer = client.get("/", headers=headers)
     assert answer.status_code == status
     assert "secr" not in answer.text
+
+
+def test_who_leaves_within_a_request_is_no_error_of_the_server() -> None:
+    async def left() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, left)
+    with pytest.raises(HTTPException) as refused:
+        asyncio.run(json_body(request))
+    assert refused.value.status_code == STATUS_OF_WHO_LEFT

@@ -104,6 +104,8 @@ def test_top_p_applies_after_top_k_renormalised() -> None:
     [
         GREEDY,
         SamplingSettings(1e-9, None, 1.0),
+        SamplingSettings(1e-300, None, 1.0),
+        SamplingSettings(1e-300, 5, 0.5),
         SamplingSettings(1.0, 1, 1.0),
         SamplingSettings(1.0, None, 1e-9),
     ],

@@ -231,6 +231,12 @@ def test_a_config_that_is_kept_is_read_without_the_hub(
     kept = catalog.keep_config(str(folder(TINY)), ABSENT)
     config = catalog.config_of_model(ABSENT.upper())
     assert (config.model_type, config.hidden_size, config.vocab_size) == ("llama", 8, 16)
+    sound = kept.read_text(encoding="utf-8")
+    kept.write_text(sound.replace('"hidden_size": 8', '"hidden_size": 9'), encoding="utf-8")
+    with pytest.raises(PlanError, match="brimful models add"):
+        catalog.config_of_model(ABSENT)
+    kept.write_text(json.dumps(TINY), encoding="utf-8")  # as an earlier version wrote it
+    assert catalog.config_of_model(ABSENT).hidden_size == 8
     with refuses(PlanError, names=["--name OWNER/NAME"]):
         catalog.keep_config(str(tmp_path / "model"), "")
     with refuses(PlanError, names=["gpt2"]):

@@ -287,6 +287,28 @@ def test_the_model_exported_is_the_one_with_the_best_validation_loss(
     )
 
 
+def test_where_the_best_checkpoint_is_damaged_the_newest_is_exported_and_said(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([2.0, 3.0])
+    monkeypatch.setattr(documents, "score_split", lambda *_, **__: _Score(next(losses)))
+    recipe = tiny()
+    _interrupt_at(recipe, monkeypatch, signal.SIGINT, step=8)
+    folder = Path(os.environ["BRIMFUL_RUNS"]) / "tiny"
+    (checkpoints_of(folder).path_of(6) / "model.safetensors").unlink()
+
+    train(recipe)
+
+    told = [record["message"] for record in records_of(folder, "event")]
+    assert any("quarantine (step 6: model.safetensors is missing" in each for each in told)
+    assert any("the model is that of step 12" in each for each in told)
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    assert torch.equal(
+        model.get_input_embeddings().weight.detach(),
+        load(checkpoints_of(folder).path_of(12)).tensors["model"]["model.embed_tokens.weight"],
+    )
+
+
 def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(
     tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
+    from uvicorn import Config
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 MOST_CONNECTIONS = 1024
 """The most connections at the same time; further ones are answered with status 503."""
+STATUS_OF_WHO_LEFT = 499
+"""Status of a client that closed the connection before its answer (nginx's code); it is sent to
+nobody.
+"""
 MOST_BYTES, MOST_SECONDS = 2**20, 30.0
 """Most bytes of the body of a request, and the most time that it may take."""
 
@@ -117,9 +122,10 @@ async def json_body(
     """Return the body of a request, which says that it is JSON.
 
     Raises:
-        HTTPException: it is declared as something else, too long or too slow.
+        HTTPException: it is declared as something else, too long or too slow, or its client left.
     """
     from starlette.exceptions import HTTPException  # noqa: PLC0415 - an extra
+    from starlette.requests import ClientDisconnect  # noqa: PLC0415
 
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/json":
@@ -128,11 +134,14 @@ async def json_body(
     try:
         async with asyncio.timeout(most_s):
             async for chunk in request.stream():
-                body += chunk
-                if len(body) > most_bytes:
-                    raise HTTPException(413, f"a request has at most {most_bytes:,} bytes here")
+                if len(body) <= most_bytes:  # who writes on does not read the answer
+                    body += chunk
     except TimeoutError:
         raise HTTPException(408, "the request did not arrive in time") from None
+    except ClientDisconnect:
+        raise HTTPException(STATUS_OF_WHO_LEFT, "the request is not whole") from None
+    if len(body) > most_bytes:
+        raise HTTPException(413, f"a request has at most {most_bytes:,} bytes here")
     return bytes(body)
 
 
@@ -161,15 +170,44 @@ def listen(
                 threading.Thread(target=on_exit, daemon=True).start()
             super().handle_exit(sig, frame)
 
-    config = uvicorn.Config(
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
+        announce()
+        Server(config_of(app)).run(sockets=[listening])
+
+
+def config_of(app: "ASGIApp", most_s: float = MOST_SECONDS) -> "Config":
+    """Return how an application is served: with limits of connections, and of the time in which the
+    head of a request has to come.
+    """
+    from h11 import IDLE  # noqa: PLC0415 - an extra
+    from uvicorn import Config  # noqa: PLC0415
+    from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415
+
+    class Protocol(H11Protocol):
+        _end: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._await_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._await_head()
+
+        def _await_head(self) -> None:
+            if self.conn.their_state is not IDLE and self._end is not None:
+                self._end.cancel()
+                self._end = None
+            elif self.conn.their_state is IDLE and self._end is None:
+                self._end = self.loop.call_later(most_s, self.timeout_keep_alive_handler)
+
+    return Config(
         app,
+        http=Protocol,
         log_level="warning",
         access_log=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=1,
     )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listening:
-        announce()
-        Server(config).run(sockets=[listening])

@@ -242,7 +242,8 @@ def _weights(logits_BK: Tensor, temperature: float) -> Tensor:
     """Relative to the likeliest token's."""
     logits = logits_BK.float()
     weights = logits - logits.amax(dim=-1, keepdim=True)
-    return weights.div_(temperature).exp_()  # in place: new memory takes longer than the sums
+    divisor = max(temperature, torch.finfo(torch.float32).tiny)  # what fp32 takes for 0 gives NaN
+    return weights.div_(divisor).exp_()  # in place: new memory takes longer than the sums
 
 
 def _likeliest(

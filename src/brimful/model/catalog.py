@@ -7,7 +7,6 @@ network. torch and transformers are imported only when a config is asked for.
 import contextlib
 import dataclasses
 import functools
-import json
 import logging
 import re
 import warnings
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.env import cache_folder
-from brimful.base.errors import PlanError
-from brimful.base.rundir import write_text_atomically
+from brimful.base.errors import PlanError, RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.strict_json import load_json
 from brimful.base.tables import shipped_table
 from brimful.base.text import clause, reason_of
@@ -201,7 +200,9 @@ def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "P
         return _config_of_values(values, f"the catalog row of {row.name}", None, trust_custom_code)
     kept = kept_config(name_or_path)
     if kept.is_file():
-        return _config_of_values(_read(kept), str(kept), None, trust_custom_code=False)
+        return _config_of_values(
+            _read(kept, is_kept=True), str(kept), None, trust_custom_code=False
+        )
     file = _from_hub(name_or_path)
     return _config_of_values(
         _read(file), f"config.json of {name_or_path} on the hub", name_or_path, trust_custom_code
@@ -237,7 +238,7 @@ def keep_config(model: str, name: str) -> Path:
     _config_of_values(values, str(file or model), None, trust_custom_code=False)
     kept = kept_config(known)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(kept, json.dumps(values))
+    write_json_atomically(kept, values, with_checksum=True)
     return kept
 
 
@@ -430,9 +431,11 @@ def _code_source(file: Path) -> str | None:
     return str(file.parent) if file.name == "config.json" else None
 
 
-def _read(file: Path) -> JsonDict:
+def _read(file: Path, *, is_kept: bool = False) -> JsonDict:
     try:
-        values = load_json(file.read_text(encoding="utf-8"))
+        values = read_json(file) if is_kept else load_json(file.read_text(encoding="utf-8"))
+    except RunFolderError as error:
+        raise PlanError(f"{error}. Keep it again: brimful models add MODEL.") from error
     except (OSError, ValueError) as error:  # ValueError: not UTF-8 or not JSON
         raise PlanError(f"{file} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):

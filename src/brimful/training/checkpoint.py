@@ -63,7 +63,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A verified snapshot, and the newer checkpoints that were damaged."""
+    """A verified snapshot, and the checkpoints that were tried before it and damaged."""
 
     snapshot: Snapshot
     quarantined: tuple[str, ...]
@@ -182,15 +182,18 @@ class CheckpointStore:
                 " continue."
             ) from error
 
-    def load_newest(self) -> Loaded | None:
+    def load_newest(self, preferred_step: int | None = None) -> Loaded | None:
         """Load the newest checkpoint that verifies; return None if there has never been one.
+
+        Args:
+            preferred_step: Step of a checkpoint that is tried before newer ones.
 
         Raises:
             CheckpointError: there were checkpoints and none can be trusted.
         """
         self._restore_replaced()
         quarantined: list[str] = []
-        for step in reversed(self.steps()):
+        for step in sorted(self.steps(), key=lambda each: (each != preferred_step, -each)):
             try:
                 return Loaded(load(self.path_of(step)), tuple(quarantined))
             except CheckpointError as error:

@@ -347,22 +347,26 @@ class TrainingSession:
         return exported_step
 
     def _export(self, progress: Progress) -> int:
-        best_step = (
-            progress.best_step if progress.best_step in self.store.steps() else progress.step
-        )
-        checkpoint = self.store.path_of(best_step)
+        loaded = self.store.load_newest(progress.best_step)
+        best = load(self.store.path_of(progress.step)) if loaded is None else loaded.snapshot
+        self._note_quarantined(loaded)
+        if progress.best_step not in {None, best.step}:
+            self._note_event(
+                f"the model is that of step {best.step}: the checkpoint of step"
+                f" {progress.best_step}, which had the best validation loss, is lost"
+            )
         model = self.setup.model
         if self.setup.is_sharded and self.setup.rebuild is not None:
             model = self.setup.rebuild()
-        load_weights(load(checkpoint), model)
+        load_weights(best, model)
         model.eval()
         export_model(
             model,
             self.setup.tokenizer,
             self.setup.run_folder / MODEL_FOLDER,
-            checkpoint=checkpoint,
+            checkpoint=self.store.path_of(best.step),
         )
-        return best_step
+        return best.step
 
     def note_early_stop(self, progress: Progress) -> None:
         """Record why fewer steps were trained than planned."""
@@ -486,11 +490,8 @@ class TrainingSession:
         if self.setup.note:
             self._note_event(self.setup.note)
         lost = max(0, last_step - step)
+        self._note_quarantined(loaded)
         if loaded is not None:
-            for problem in loaded.quarantined:
-                self._note_event(
-                    coded("B301", f"a damaged checkpoint was put in quarantine ({problem})")
-                )
             self._note_event(
                 f"continuing from the checkpoint of step {step}; {lost} steps are done again"
             )
@@ -505,6 +506,12 @@ class TrainingSession:
         if lost_records:
             self._note_event(coded("B303", lost_records))
         self._repeat_lost_records()
+
+    def _note_quarantined(self, loaded: Loaded | None) -> None:
+        for problem in () if loaded is None else loaded.quarantined:
+            self._note_event(
+                coded("B301", f"a damaged checkpoint was put in quarantine ({problem})")
+            )
 
     def _repeat_lost_records(self) -> None:
         """Write what is known from before this session, such as out-of-memory records that were

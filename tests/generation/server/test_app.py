@@ -16,7 +16,7 @@ import torch
 import uvicorn
 from transformers import PreTrainedTokenizerFast
 
-from brimful.base.local_server import Guard
+from brimful.base.local_server import Guard, config_of
 from brimful.data.chat import Template
 from brimful.generation.engine import Engine
 from brimful.generation.load import LoadedRun, load_run
@@ -55,7 +55,9 @@ def serve(
 ) -> Iterator[Callable[..., Served]]:
     running: list[tuple[uvicorn.Server, threading.Thread, SharedWriter]] = []
 
-    def start(*, is_chat: bool = True, is_endless: bool = False, **limits: Any) -> Served:
+    def start(
+        *, is_chat: bool = True, is_endless: bool = False, head_s: float = 60.0, **limits: Any
+    ) -> Served:
         loaded = load_run(make_run(), torch.device("cpu"), torch.float32)
         if is_chat:
             loaded.tokenizer.chat_template = CHAT_TEMPLATE
@@ -68,11 +70,7 @@ def serve(
         writer = SharedWriter(Engine(loaded.model, loaded.tokenizer), ends, most_waiting=16)
         front = Front(loaded, writer, RequestLimits(**{"tokens": 24, "time_s": 60.0, **limits}))
         listening = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                Guard(front.app(), key=KEY), log_level="critical", timeout_graceful_shutdown=1
-            )
-        )
+        server = uvicorn.Server(config_of(Guard(front.app(), key=KEY), head_s))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
         thread.start()
         running.append((server, thread, writer))
@@ -186,6 +184,7 @@ def test_a_stop_text_ends_an_answer(serve: Callable[..., Served]) -> None:
         ({"prompt": "the cat " * 100}, "prompt of"),
         ({"prompt": [10**6]}, "token id 1000000"),
         ({"prompt": "x" * 2**20}, "1,048,576"),
+        ({"prompt": "x" * 2**24}, "1,048,576"),
         ({"chat_template_kwargs": {}}, "chat_template_kwargs"),
         ({"n": 64}, "too many"),
     ],
@@ -261,6 +260,16 @@ def test_a_long_answer_is_given_up(serve: Callable[..., Served]) -> None:
     assert "0.5 s" in streamed.text
     assert "[DONE]" not in streamed.text
     begun(served, 0)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/models HTTP/1.1\r\nHost: local"])
+def test_a_connection_on_which_no_request_begins_is_closed(
+    serve: Callable[..., Served], sent: bytes
+) -> None:
+    port = int(serve(head_s=0.2).address.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=SOON_S) as client:
+        client.sendall(sent)
+        assert client.recv(1000) == b""
 
 
 def test_a_request_that_does_not_arrive_is_given_up(serve: Callable[..., Served]) -> None:

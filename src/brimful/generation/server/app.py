@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from brimful.base.errors import BrimfulError, RequestError
-from brimful.base.local_server import MOST_BYTES, MOST_SECONDS, json_body
+from brimful.base.local_server import MOST_BYTES, MOST_SECONDS, STATUS_OF_WHO_LEFT, json_body
 from brimful.data.chat import Template
 from brimful.data.tokenizer import begin_of
 from brimful.generation.load import LoadedRun
@@ -34,10 +34,6 @@ from brimful.generation.server.writer import Busy, SharedWriter, Text, Update
 
 USUAL_TOKENS = 16
 """New tokens of a text where none are asked for, as in OpenAI's API."""
-STATUS_OF_WHO_LEFT = 499
-"""Status of a client that closed the connection before its answer (nginx's code); it is sent to
-nobody.
-"""
 
 
 @dataclass(frozen=True)
