@@ -5,7 +5,7 @@ changed without a word.
                                     [--share 1/2] [--only WORD] [--numbers N...] [--again]
 
 Finished and unfinished runs of every kind are made once, and mirrors of runs, a study, a chain of
-rounds and a drawing of samples (damaged_runs.py). A trial copies one of them, damages one file of
+rounds, a drawing of samples, bases of runs and a cache (damaged_runs.py). A trial copies one of them, damages one file of
 its folder (every file is as likely as any other; its time of change stays, as after decay), and
 asks the verbs that answer from it. The answers are compared with those of the undamaged run; what
 differs between two undamaged copies is not compared. What a refusal advises is done, and everything

@@ -62,6 +62,19 @@ def test_a_gguf_file_is_made_a_folder_once(
     assert [each for each in folder.parent.iterdir() if each.suffix == ".part"] == []
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "origin.json"])
+def test_a_damaged_folder_is_made_again(write_gguf: Write, name: str) -> None:
+    path, said = write_gguf(), list[str]()
+    folder = folder_of_model(str(path))
+    sound = (folder / name).read_bytes()
+    (folder / name).write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+
+    assert folder_of_model(str(path), said.append) == folder
+
+    assert f"{name} is damaged" in said[0]
+    assert (folder / name).read_bytes() == sound
+
+
 @pytest.fixture
 def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], None]:
     """`downloads(file, content)`: any package that is asked for has this file."""
@@ -105,6 +118,7 @@ def test_a_folder_in_a_zip_in_a_package_is_found(
 
     assert sorted(each.name for each in folder.iterdir()) == [
         "1_Pooling",
+        "MANIFEST.json",
         "config.json",
         "origin.json",
     ]
@@ -158,6 +172,18 @@ def test_a_zip_without_a_model_folder_is_refused_and_leaves_nothing(
     with refuses(PlanError, names=["config.json"]):
         folder_of_model("package:tiny==1#tiny/model.zip")
     assert list((cache_folder() / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize("config", [b"{", b"\xff", b"[]"])
+def test_a_config_that_cannot_be_read_is_refused(
+    tmp_path: Path, downloads: Callable[[str, bytes], None], config: bytes
+) -> None:
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
+        archive.writestr("config.json", config)
+    downloads("tiny/model.zip", (tmp_path / "model.zip").read_bytes())
+
+    with pytest.raises(PlanError, match=r"config\.json"):
+        catalog.config_of_model("package:tiny==1#tiny/model.zip")
 
 
 @pytest.mark.parametrize("known", catalog.packages(), ids=lambda known: known.name)

