@@ -165,7 +165,7 @@ def _as_empty_svg(_figure: Figure, file: Any, **_options: Any) -> None:
 
 
 @contextlib.contextmanager
-def quickened(measured: Mapping[str, float] | None = None) -> Iterator[None]:
+def quickened(measured: dict[str, float] | None = None) -> Iterator[None]:
     """Verbs cost less inside, and answer the same: the machine is measured once (None: it is yet to
     be), the command line is built once, and figures are drawn but not turned into SVG, since
     nothing reads a report's.
@@ -552,7 +552,8 @@ class Cache(Run):
     def answers(self) -> dict[str, Reply]:
         """Ask for plans and trainings in a process that knows nothing of the cache yet."""
         rates = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
-        return _apart().apply(_of_cache, (self, rates))
+        replies: dict[str, Reply] = _apart().apply(_of_cache, (self, rates))
+        return replies
 
     def planned(self, kind: str, *options: str) -> Reply:
         """Plan a recipe; what a process takes by itself differs from one to the next."""
@@ -572,7 +573,7 @@ class Cache(Run):
         return self.answers() if "models add" in advice and _kept_again(self) else {}
 
 
-def _of_cache(cache: Cache, rates: Mapping[str, float]) -> dict[str, Reply]:
+def _of_cache(cache: Cache, rates: dict[str, float]) -> dict[str, Reply]:
     os.chdir(cache.root)
     os.environ["BRIMFUL_CACHE"] = str(cache.folder)
     with quickened(rates):

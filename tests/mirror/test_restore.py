@@ -1,6 +1,10 @@
 """What a new machine gets back from a mirror, and what is refused."""
 
+import json
+import os
+import random
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, read_json, write_json_atomically
 from brimful.mirror.files import Files
 from brimful.mirror.finished import NOTE
+from brimful.mirror.points import POINT, _digest_of
 from brimful.mirror.restore import bring_back, refuse_fresh, set_aside
 from brimful.mirror.sources import folder_of_step, local_steps
 from brimful.mirror.status import STATUS
@@ -326,3 +331,88 @@ def test_the_identity_survives_a_lost_status_file_of_the_mirror(run: Run) -> Non
     assert run.run_id == run_id
     assert not holds_no_work(run.folder)
     assert load(str(run.folder / "recipe.yaml")) == run.recipe
+
+
+LISTED: list[tuple[str, Any]] = [
+    ("run//etc/hostname", {"bytes": 1, "sha256": "x"}),
+    ("a\0b", {"bytes": 1, "sha256": "x"}),
+    ("./run.json", {"bytes": 1, "sha256": "x"}),
+    ("model.safetensors", {"bytes": "x", "sha256": "x"}),
+    ("model.safetensors", None),
+    ("model.safetensors", {}),
+]
+"""Files and their entries in a list whose hash is right."""
+FORGED: list[dict[str, Any]] = [
+    {"files": []},
+    {"files": {}},
+    {"step": "2"},
+    {"step": None},
+    {"best_step": [2]},
+    {"run_id": ["x"]},
+    {"run_id": None},
+]
+"""Values of such a list."""
+
+
+def _attack(run: Run, outside: Path, drawn: random.Random) -> str:
+    """Do what somebody who can write the mirror can do to one path of it."""
+    paths = sorted(path for path in run.mirrored.rglob("*") if not path.is_symlink())
+    path, kind = drawn.choice(paths), drawn.choice(["link", "pipe", "leftover", "swap", "forged"])
+    if kind == "forged":
+        step = drawn.choice([2, 4])
+        list_file = folder_of_step(run.mirrored, step) / POINT
+        values = {key: each for key, each in _json(list_file).items() if key != "sha256"}
+        if drawn.random() < 0.5:
+            name, entry = drawn.choice(LISTED)
+            values["files"][name] = entry
+        else:
+            values |= drawn.choice(FORGED)
+        list_file.write_text(json.dumps({**values, "sha256": _digest_of(values)}))
+        return f"forged {step}"
+    if kind == "leftover":
+        name = drawn.choice(["step-00000002.tmp-1", "step-00000003.removed-1", "step-00000009"])
+        (run.mirrored / "checkpoints" / name).symlink_to(outside)
+        return kind
+    if kind == "swap":
+        other = drawn.choice([each for each in paths if each.is_dir() == path.is_dir()])
+        if path not in {other, *other.parents} and other not in path.parents:
+            aside = run.mirrored / "aside"
+            path.rename(aside)
+            other.rename(path)
+            aside.rename(other)
+        return kind
+    path.rename(path.with_name(f"{path.name}.was"))
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(drawn.choice([outside, outside / "thesis", "/dev/zero", path, "/nowhere"]))
+    return kind
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_who_can_write_the_mirror_gets_nothing_outside_of_it(run: Run, seed: int) -> None:
+    """Links, pipes, devices, swapped folders and forged lists: refused or passed over, and what the
+    mirror's user has elsewhere stays as it is, also when points are removed.
+    """
+    outside = run.folder.parent / "outside"
+    outside.mkdir()
+    (outside / "thesis").write_text("ten years")
+    (outside / POINT).write_text("{}")
+    _mirrored_up_to(run, 2, 4)
+    drawn = random.Random(seed)
+    for _ in range(drawn.randint(1, 3)):
+        _attack(run, outside, drawn)
+    shutil.copytree(run.folder, kept := run.folder.with_name("kept"))
+    shutil.rmtree(run.folder)
+    with suppress(RunFolderError):
+        _bring_back(run)
+    if not run.folder.exists():
+        kept.rename(run.folder)
+    run.save(6)
+    with suppress(RunFolderError):
+        run.copy()
+    assert _contents(outside) == {"thesis": b"ten years", POINT: b"{}"}

@@ -25,6 +25,7 @@ from brimful.base.types import JsonDict
 from brimful.base.units import MIB
 
 CHUNK_BYTES = MIB
+MOST_JSON_BYTES = 64 * MIB
 FIRST_SYNC_BYTES, LEAST_SYNC_BYTES, MOST_SYNC_BYTES = 4 * MIB, MIB, 64 * MIB
 """Bytes between two flushes of a long file: at first, at least and at most. Each flush shows that
 a slow network disk still answers, and keeps few dirty pages waiting.
@@ -106,16 +107,22 @@ class Files:
             fsync_folder(new.parent)
 
     def make_folder(self, path: Path) -> None:
-        """Make one folder whose parent exists."""
+        """Make one folder whose parent exists.
+
+        Raises:
+            OSError: a link is there, which may lead anywhere; or it cannot be made.
+        """
+        if path.is_symlink():
+            raise OSError(f"{path} is a link")
         path.mkdir(exist_ok=True)
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a whole folder, if it is there.
+        """Remove a file or a whole folder, if it is there; of a link, not what it leads to.
 
         Files in a folder are emptied first, because a drive may keep what was removed in a bin
         that counts against its quota.
         """
-        if not path.is_dir():
+        if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
             return
         for file in path.rglob("*"):
@@ -125,7 +132,13 @@ class Files:
         shutil.rmtree(path)
 
     def read(self, path: Path) -> Iterator[bytes]:
-        """Yield a file's content, past the page cache where the system allows that."""
+        """Yield a file's content, past the page cache where the system allows that.
+
+        Raises:
+            IntegrityError: it is a device, a pipe or the like.
+        """
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise IntegrityError(f"{path.name} is no file")
         with open(path, "rb", buffering=0) as file:
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -194,9 +207,11 @@ class Files:
         """Return the JSON value in a file of the mirror.
 
         Raises:
-            IntegrityError: it is missing or not JSON.
+            IntegrityError: it is missing, not JSON or too long for what is kept so.
             OSError: it cannot be read now.
         """
+        if self.size(path) > MOST_JSON_BYTES:
+            raise IntegrityError(f"{path.name} has more than {MOST_JSON_BYTES:,} bytes")
         try:
             return parse_json(b"".join(self.read(path)))
         except FileNotFoundError as error:
@@ -262,6 +277,8 @@ class Files:
                 keep(chunk)
                 hasher.update(chunk)
                 self.note_progress(len(chunk))
+                if hasher.num_bytes > entry.num_bytes:
+                    break
         except FileNotFoundError as error:
             raise IntegrityError(f"{path.name} is missing") from error
         if hasher.num_bytes != entry.num_bytes:

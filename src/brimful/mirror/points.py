@@ -13,7 +13,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from brimful.base.manifest import MANIFEST
@@ -29,6 +29,7 @@ from brimful.mirror.sources import (
     run_files,
 )
 from brimful.mirror.status import STATUS
+from brimful.runs.files import RECIPE_FILE
 
 FORMAT_VERSION = 1
 POINT = "POINT.json"
@@ -66,7 +67,15 @@ class RecoveryPoint:
     def from_json(cls, values: Any) -> "RecoveryPoint":
         """Raise IntegrityError if these are not the values that this version wrote."""
         entries = _entries_of(values, POINT)
-        return cls(values["step"], values["best_step"], values["run_id"], entries)
+        step, best_step, run_id = (values.get(key) for key in ("step", "best_step", "run_id"))
+        if not (
+            isinstance(step, int)
+            and isinstance(best_step, int | None)
+            and isinstance(run_id, str)
+            and {MANIFEST, f"{RUN_FILES}/{RECIPE_FILE}"} <= entries.keys()
+        ):
+            raise IntegrityError(f"{POINT} is damaged")
+        return cls(step, best_step, run_id, entries)
 
 
 def _signed(files: Mapping[str, Entry], **values: Any) -> JsonDict:
@@ -92,10 +101,15 @@ def _entries_of(values: Any, name: str) -> dict[str, Entry]:
             f"{name} has format {values.get('format_version')}, this version of brimful reads"
             f" {FORMAT_VERSION}"
         )
-    for file in values["files"]:
-        if Path(file).is_absolute() or ".." in Path(file).parts:
+    try:
+        entries = {file: Entry.from_json(entry) for file, entry in values["files"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise IntegrityError(f"{name} is damaged") from error
+    for file in entries:
+        path = PurePosixPath(file)
+        if path.is_absolute() or ".." in path.parts or "\0" in file or str(path) != file:
             raise IntegrityError(f"it lists {file}, which lies outside of it")
-    return {file: Entry.from_json(entry) for file, entry in values["files"].items()}
+    return entries
 
 
 @dataclass(frozen=True)
@@ -117,9 +131,15 @@ class Owner:
     @classmethod
     def from_json(cls, values: Json) -> "Owner":
         """Read the values leniently."""
-        writer = values.get("writer") or {}
-        process = f"process {writer.get('pid')} on {writer.get('host')}"
-        return cls(values.get("run_id"), values.get("durable_step"), writer.get("token"), process)
+        writer = values.get("writer")
+        writer = writer if isinstance(writer, dict) else {}
+        run_id, step = values.get("run_id"), values.get("durable_step")
+        return cls(
+            run_id if isinstance(run_id, str) else None,
+            step if isinstance(step, int) else None,
+            writer.get("token"),
+            f"process {writer.get('pid')} on {writer.get('host')}",
+        )
 
 
 class MirroredRun:

@@ -163,10 +163,11 @@ def _id_in_copies(mirrored: MirroredRun, steps: Sequence[int]) -> str | None:
     if not mirrored.finished_or_empty():
         return None
     try:
-        run_id: str | None = mirrored.files.read_json(mirrored.folder / STATUS_FILE).get("id")
+        values = mirrored.files.read_json(mirrored.folder / STATUS_FILE)
     except IntegrityError:
         return None
-    return run_id
+    run_id = values.get("id") if isinstance(values, dict) else None
+    return run_id if isinstance(run_id, str) else None
 
 
 def _refuse_another_run(mirrored: MirroredRun, run_folder: Path, state: MirroredState) -> None:
@@ -309,7 +310,7 @@ class _Restorer:
     def _require_same_recipe(self, what: str, path: Path, entry: Entry) -> None:
         self._mirrored.files.require(path, entry)
         where = f"the run in the mirror {self._mirrored.folder} ({what})"
-        text = b"".join(self._mirrored.files.read(path)).decode()
+        text = b"".join(self._mirrored.files.read(path)).decode(errors="replace")
         stored = load_text(text, f"the recipe of {where}")
         refuse_other_recipe(
             where, stored, self._recipe, self._accept, otherwise="choose run.mirror=PATH"

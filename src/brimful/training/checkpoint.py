@@ -24,6 +24,7 @@ from brimful.base.manifest import MANIFEST, problem_of_file
 from brimful.base.rundir import add_checksum, fsync_folder, read_json
 from brimful.base.types import Json, JsonDict, Texts
 from brimful.base.units import format_bytes
+from brimful.base.warning_codes import coded
 from brimful.training.tensorfile import (
     HashedFile,
     JoinedTensors,
@@ -67,6 +68,19 @@ class Loaded:
 
     snapshot: Snapshot
     quarantined: tuple[str, ...]
+
+    def notes(self, best_step: int | None = None) -> list[str]:
+        """Say what was damaged, and that the best checkpoint is not the one that was loaded."""
+        notes = [
+            coded("B301", f"a damaged checkpoint was put in quarantine ({problem})")
+            for problem in self.quarantined
+        ]
+        if best_step not in {None, self.snapshot.step}:
+            notes.append(
+                f"the model is that of step {self.snapshot.step}: the checkpoint of step"
+                f" {best_step}, which had the best validation loss, is lost"
+            )
+        return notes
 
 
 class CheckpointStore:
@@ -209,6 +223,17 @@ class CheckpointStore:
                 " --fresh, or restore a copy of the folder."
             )
         return None
+
+    def load_best(self, best_step: int | None) -> Loaded:
+        """Load the best checkpoint; the newest one if that is lost, or none is the best.
+
+        Raises:
+            CheckpointError: there is none, or none can be trusted.
+        """
+        loaded = self.load_newest(best_step)
+        if loaded is None:
+            raise CheckpointError(f"there is no checkpoint in {self.folder}")
+        return loaded
 
     def _restore_replaced(self) -> None:
         """Undo a replacement that was interrupted between its two renames."""

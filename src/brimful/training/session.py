@@ -33,7 +33,7 @@ from brimful.runs.deciding import lost_records, num_records_of, texts_of
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
 from brimful.training.base_comparison import BaseComparison
-from brimful.training.checkpoint import CheckpointStore, Loaded, Snapshot, load
+from brimful.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from brimful.training.decisions import Decisions, mark_of
 from brimful.training.drawing import drawn
 from brimful.training.export import export_model
@@ -347,14 +347,10 @@ class TrainingSession:
         return exported_step
 
     def _export(self, progress: Progress) -> int:
-        loaded = self.store.load_newest(progress.best_step)
-        best = load(self.store.path_of(progress.step)) if loaded is None else loaded.snapshot
-        self._note_quarantined(loaded)
-        if progress.best_step not in {None, best.step}:
-            self._note_event(
-                f"the model is that of step {best.step}: the checkpoint of step"
-                f" {progress.best_step}, which had the best validation loss, is lost"
-            )
+        loaded = self.store.load_best(progress.best_step)
+        best = loaded.snapshot
+        for note in loaded.notes(progress.best_step):
+            self._note_event(note)
         model = self.setup.model
         if self.setup.is_sharded and self.setup.rebuild is not None:
             model = self.setup.rebuild()
@@ -490,8 +486,9 @@ class TrainingSession:
         if self.setup.note:
             self._note_event(self.setup.note)
         lost = max(0, last_step - step)
-        self._note_quarantined(loaded)
         if loaded is not None:
+            for note in loaded.notes():
+                self._note_event(note)
             self._note_event(
                 f"continuing from the checkpoint of step {step}; {lost} steps are done again"
             )
@@ -506,12 +503,6 @@ class TrainingSession:
         if lost_records:
             self._note_event(coded("B303", lost_records))
         self._repeat_lost_records()
-
-    def _note_quarantined(self, loaded: Loaded | None) -> None:
-        for problem in () if loaded is None else loaded.quarantined:
-            self._note_event(
-                coded("B301", f"a damaged checkpoint was put in quarantine ({problem})")
-            )
 
     def _repeat_lost_records(self) -> None:
         """Write what is known from before this session, such as out-of-memory records that were
