@@ -288,7 +288,7 @@ def test_the_model_exported_is_the_one_with_the_best_validation_loss(
 
 
 def test_where_the_best_checkpoint_is_damaged_the_newest_is_exported_and_said(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([2.0, 3.0])
     monkeypatch.setattr(documents, "score_split", lambda *_, **__: _Score(next(losses)))
