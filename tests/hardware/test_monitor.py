@@ -64,8 +64,7 @@ def test_a_run_on_this_machine_is_sampled_from_its_beginning_to_its_end(tmp_path
         ["monitor", "sample", "sample", "monitor_end"],
     )
     seen = read_monitor(tmp_path)
-    assert seen.latest is not None
-    assert seen.latest.readings["rss_bytes"] > 10 << 20
+    assert seen.samples[-1].readings["rss_bytes"] > 10 << 20
     assert seen.sessions[0].device["kind"] == "cpu"
     assert 0 < told[-1]["sampling_cpu_s"] <= told[-1]["process_cpu_s"] + 0.05
 
@@ -191,7 +190,7 @@ def test_thinning_keeps_peaks_means_energy_and_throttling(tmp_path: Path) -> Non
         throttled = (found.throttled() or {})["power cap"]
         return [
             found.mean("power_w"),
-            found.energy_wh,
+            found.energy_wh_over(()),
             throttled,
             found.peak("rss_bytes"),
             min(found.series("disk_free_bytes")[1]),
@@ -228,10 +227,10 @@ def test_a_run_on_a_gpu_is_sampled_with_what_the_driver_and_torch_say(tmp_path: 
         _ = held.sum().item()
     seen = read_monitor(tmp_path)
 
-    assert seen.latest is not None
-    assert seen.latest.readings["torch_allocated_bytes"] >= held.nbytes
+    assert seen.samples[-1].readings["torch_allocated_bytes"] >= held.nbytes
     assert (
-        seen.latest.readings["device_memory_bytes"] >= seen.latest.readings["torch_reserved_bytes"]
+        seen.samples[-1].readings["device_memory_bytes"]
+        >= seen.samples[-1].readings["torch_reserved_bytes"]
     )
     assert seen.limits["device_memory_bytes"] >= device.memory_bytes
     assert (

@@ -32,13 +32,14 @@ def written(folder: Path, *records: JsonDict, tail: str = "") -> Monitored:
 def test_a_run_without_a_monitor_has_no_samples(tmp_path: Path) -> None:
     seen = read_monitor(tmp_path)
 
-    assert (seen.latest, seen.energy_wh, seen.throttled(), seen.mean("power_w"), seen.limits) == (
-        None,
-        None,
-        None,
-        None,
-        {},
+    told = (
+        seen.samples,
+        seen.energy_wh_over(()),
+        seen.throttled(),
+        seen.mean("power_w"),
+        seen.limits,
     )
+    assert told == ((), None, None, None, {})
 
 
 def test_samples_of_all_sessions_follow_each_other(tmp_path: Path) -> None:
@@ -101,9 +102,9 @@ def test_energy_is_the_counters_or_else_power_over_time_and_of_all_sessions_or_n
     integrated = [START, sample(201, 36, power_w=100)]
     without = [START, sample(301)]
 
-    assert written(tmp_path, *counted).energy_wh == 2
-    assert written(tmp_path, *counted, *integrated).energy_wh == 3
-    assert written(tmp_path, *counted, *without).energy_wh is None
+    assert written(tmp_path, *counted).energy_wh_over(()) == 2
+    assert written(tmp_path, *counted, *integrated).energy_wh_over(()) == 3
+    assert written(tmp_path, *counted, *without).energy_wh_over(()) is None
 
 
 @pytest.mark.parametrize("readings", [{"power_w": 300.0}, {"energy_j": 3600.0, "power_w": 300.0}])
@@ -127,20 +128,20 @@ def test_energy_of_a_part_is_not_energy_of_the_session(
         }
     ]
 
-    assert watched(36, 950).energy_wh is not None
-    assert watched(36, 950, end=[silent]).energy_wh is not None, (
+    assert watched(36, 950).energy_wh_over(()) is not None
+    assert watched(36, 950, end=[silent]).energy_wh_over(()) is not None, (
         "less than a twentieth is not known"
     )
-    assert watched(36, 864, end=[silent]).energy_wh is None
-    assert watched(36, 950, end=lost).energy_wh is None
-    assert watched(36, 950, end=[{**lost[0], "sensor": "process"}]).energy_wh is not None
-    assert watched(36, 950, end=[{**lost[0], "sensor": "energy"}]).energy_wh is None
+    assert watched(36, 864, end=[silent]).energy_wh_over(()) is None
+    assert watched(36, 950, end=lost).energy_wh_over(()) is None
+    assert watched(36, 950, end=[{**lost[0], "sensor": "process"}]).energy_wh_over(()) is not None
+    assert watched(36, 950, end=[{**lost[0], "sensor": "energy"}]).energy_wh_over(()) is None
 
 
 def test_a_counter_goes_on_where_single_looks_at_it_fail(tmp_path: Path) -> None:
     samples = [sample(100, 0, energy_j=0), sample(150, 50), sample(200, 50, energy_j=7200)]
 
-    assert written(tmp_path, START, *samples).energy_wh == 2
+    assert written(tmp_path, START, *samples).energy_wh_over(()) == 2
 
 
 def test_what_the_runs_journal_tells_of_must_have_been_watched(tmp_path: Path) -> None:

@@ -55,16 +55,9 @@ class MonitoredSession:
         """Seconds that the samples cover."""
         return sum(sample.covers_s for sample in self.samples)
 
-    @property
-    def energy_wh(self) -> float | None:
-        """Energy by the counter, or else power over time; None where it was read for only a part of
-        the time, or not at all.
-        """
-        return self.energy_wh_over(self.covered_s)
-
     def energy_wh_over(self, seconds: float) -> float | None:
-        """Return the energy of a session of this length; None where readings cover less than
-        LEAST_COVERED of it or their sensor was lost.
+        """Return the energy of a session of this length, by the counter, or else power over time;
+        None where readings cover less than LEAST_COVERED of it or their sensor was lost.
         """
         reading = "power_w"
         places = [index for index, each in enumerate(self.samples) if "energy_j" in each.readings]
@@ -96,10 +89,6 @@ class Monitored:
         return tuple(sample for session in self.sessions for sample in session.samples)
 
     @property
-    def latest(self) -> Sample | None:
-        return self.samples[-1] if self.samples else None
-
-    @property
     def limits(self) -> Numbers:
         """Limits of the last session."""
         return self.sessions[-1].limits if self.sessions else {}
@@ -129,11 +118,6 @@ class Monitored:
         if not seconds:
             return None
         return sum(sample.covers_s * sample.readings[name] for sample in samples) / seconds
-
-    @property
-    def energy_wh(self) -> float | None:
-        """Energy of all sessions; None where a part of one was not measured."""
-        return self._energy_wh([session.covered_s for session in self.sessions])
 
     def energy_wh_over(self, sessions: Sequence[tuple[float | None, float]]) -> float | None:
         """Return the energy of a run with these sessions; None where a part of one was not

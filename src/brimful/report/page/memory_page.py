@@ -3,7 +3,7 @@ scale.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,13 +34,8 @@ it.
 """
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One measured series: minutes of the run, bytes."""
-
-    name: str
-    minutes_N: Floats
-    bytes_N: Floats
+Lines = Mapping[str, tuple[Floats, Floats]]
+"""Measured series by name: times, bytes."""
 
 
 def memory_section(run: RunFolder) -> Chapter | None:
@@ -83,11 +78,10 @@ def measured_memory(run: RunFolder) -> tuple[Floats, Floats] | None:
     """Return minutes of the run and bytes used at them, as its timeline shows them first; None
     where nothing was measured.
     """
-    lines, _ = _lines(run)
-    return (lines[0].minutes_N, lines[0].bytes_N) if lines else None
+    return next(iter(_lines(run)[0].values()), None)
 
 
-def _lines(run: RunFolder) -> tuple[list[_Line], str]:
+def _lines(run: RunFolder) -> tuple[Lines, str]:
     """Return samples of the monitor, without them the peak so far at every step; and a note on
     which of the two.
     """
@@ -95,12 +89,8 @@ def _lines(run: RunFolder) -> tuple[list[_Line], str]:
     if _is_on_host(run):
         is_read = bool(run.monitored.series("unmapped_bytes")[1])
         names = ["unmapped_bytes" if is_read else "rss_bytes"]
-    series = {name: run.monitored.series(name) for name in names}
-    lines = [
-        _line(SAMPLED[name], times, values)
-        for name, (times, values) in series.items()
-        if len(times) > 1
-    ]
+    series = {SAMPLED[name]: run.monitored.series(name) for name in names}
+    lines = {name: _line(*each) for name, each in series.items() if len(each[0]) > 1}
     if lines:
         return lines, "Measured: sampled beside the run."
     steps = [
@@ -109,14 +99,13 @@ def _lines(run: RunFolder) -> tuple[list[_Line], str]:
         if each.time is not None and each.memory_bytes is not None
     ]
     if len(steps) < 2:
-        return [], ""
-    times, values = zip(*steps, strict=True)
-    line = _line("measured, highest so far", times, values)
-    return [line], "Measured: the peak so far, at every recorded step."
+        return {}, ""
+    line = _line(*zip(*steps, strict=True))
+    return {"measured, highest so far": line}, "Measured: the peak so far, at every recorded step."
 
 
-def _line(name: str, times: Sequence[float], values: Sequence[float]) -> _Line:
-    return _Line(name, running_minutes(times), np.asarray(values, dtype=np.float64))
+def _line(times: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
+    return running_minutes(times), np.asarray(values, dtype=np.float64)
 
 
 def _sentence(run: RunFolder) -> str:
@@ -136,21 +125,20 @@ def _sentence(run: RunFolder) -> str:
     return f"{capitalised('; '.join(parts))}." if parts else ""
 
 
-def _chart(run: RunFolder, terms: Sequence[Part], lines: Sequence[_Line]) -> Chart:
-    measured_lines = {line.name: (line.minutes_N, line.bytes_N) for line in lines}
+def _chart(run: RunFolder, terms: Sequence[Part], lines: Lines) -> Chart:
     predicted, capacity = run.predicted("peak_memory_bytes"), capacity_bytes(run)
     levels = {"predicted peak": predicted, "capacity": capacity}
     interval = run.predicted_interval("peak_memory_bytes")
     title = "Memory measured over time"
     if terms:
         title = "Memory: predicted at the peak, measured over time"
-    return memory_chart(title, MINUTES, measured_lines, levels, interval, terms)
+    return memory_chart(title, MINUTES, lines, levels, interval, terms)
 
 
 def memory_chart(
     title: str,
     x: str,
-    lines: Mapping[str, tuple[Floats, Floats]],
+    lines: Lines,
     levels: Mapping[str, float | None],
     interval: Bounds | None,
     terms: Sequence[Part],
