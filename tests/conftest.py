@@ -29,7 +29,7 @@ import pytest
 import recorded_steps
 import torch
 import warm
-from fixture_types import Make, MakeRecipe
+from fixture_types import Captured, Make, MakeRecipe
 from json_lines import write_rows
 from named_tests import is_named
 from syrupy.assertion import SnapshotAssertion
@@ -150,7 +150,7 @@ def snapshot(snapshot: SnapshotAssertion, stable_text: Callable[[str], str]) -> 
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def said(capsys: Captured) -> Callable[..., tuple[int, str, str]]:
     """`said("models", "list")` gives exit code, standard output and standard error of a command
     line, which runs in this process.
     """

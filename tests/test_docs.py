@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 import torch
+from fixture_types import Captured
 from named_tests import PAGE, exists, named_tests
 
 from brimful import cli
@@ -120,9 +121,7 @@ def test_systems_that_the_readme_supports_have_what_the_code_imports() -> None:
     assert ("Windows" in no) == ("\nimport resource\n" in imports)
 
 
-def test_docs_recipes_md_lists_every_key(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_docs_recipes_md_lists_every_key(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setattr("sys.argv", ["brimful", "recipes", "keys"])
     with pytest.raises(SystemExit) as exit_info:
         cli.main()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Captured
 from safetensors.torch import load_file
 
 from brimful.base.manifest import note_hashes
@@ -48,9 +49,7 @@ def old_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def brimful(
-    old_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Brimful:
+def brimful(old_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Brimful:
     """`brimful("report", "runs/x")` runs a verb, expects success, and returns what it printed."""
 
     def run(*arguments: str) -> str:

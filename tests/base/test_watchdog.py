@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import MakeRecipe
+from fixture_types import Captured, MakeRecipe
 from rich.console import Console
 
 from brimful.base import watchdog
@@ -66,7 +66,7 @@ def _hang_at(step: int, before: Callable[[], object] = lambda: None) -> None:
 
 
 def test_a_hung_step_ends_the_process_and_the_same_command_ends_like_an_undisturbed_run(
-    tiny: MakeRecipe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tiny: MakeRecipe, tmp_path: Path, capfd: Captured
 ) -> None:
     recipe = tiny("run.name=hung", "checkpoint.every=2", f"run.patience={SOON_S}s")
 

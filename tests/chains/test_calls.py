@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-from fixture_types import MakeRecipe, Refuses
+from fixture_types import Captured, MakeRecipe, Refuses
 
 import brimful
 from brimful.base.env import runs_folder
@@ -16,7 +15,7 @@ CHANGES = ("sequence_length=32", "training.steps=6", "evaluation.every=6")
 
 
 def test_the_code_of_the_page_runs_as_it_stands(
-    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recipe_file: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     """Every block of docs/python.md, one after the other, with a tiny recipe for the quickstart."""
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
@@ -31,9 +30,7 @@ def test_the_code_of_the_page_runs_as_it_stands(
     assert "quadro-6000" in told
 
 
-def test_a_run_needs_a_recipe_alone(
-    tiny: MakeRecipe, recipe_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_needs_a_recipe_alone(tiny: MakeRecipe, recipe_file: Path, capsys: Captured) -> None:
     recipe = tiny(*CHANGES, "run.name=alone")
     report = brimful.run(recipe)
     assert report == runs_folder() / "alone" / "report.html"

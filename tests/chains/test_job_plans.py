@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import Captured, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful import cli
@@ -89,7 +89,7 @@ def test_no_device_is_refused(job: Path, refuses: Refuses) -> None:
 
 
 def _command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, *arguments: object
 ) -> tuple[int, str, str]:
     monkeypatch.setattr("sys.argv", ["brimful", *map(str, arguments)])
     with pytest.raises(SystemExit) as ending:
@@ -99,7 +99,7 @@ def _command(
 
 
 def test_the_command_plans_a_file_of_another_tool(
-    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     code, out, _ = _command(monkeypatch, capsys, "plan", job, "--on", "L4")
 
@@ -111,7 +111,7 @@ def test_the_command_plans_a_file_of_another_tool(
 def test_the_command_exits_with_2_where_nothing_can_be_said(
     job: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     snapshot: SnapshotAssertion,
 ) -> None:
     code, out, _ = _command(monkeypatch, capsys, "plan", job, "rl=ebft", "--on", "L4", "--json")
@@ -121,7 +121,7 @@ def test_the_command_exits_with_2_where_nothing_can_be_said(
 
 
 def test_preferences_of_another_tool_are_planned_with_checkpointed_blocks(
-    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     code, out, _ = _command(monkeypatch, capsys, "plan", job, "rl=dpo", "--on", "L4")
 
@@ -131,7 +131,7 @@ def test_preferences_of_another_tool_are_planned_with_checkpointed_blocks(
 
 
 def test_the_command_prints_the_recipe(
-    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     code, out, _ = _command(monkeypatch, capsys, "plan", job, "--as-recipe")
 
@@ -152,7 +152,7 @@ def test_the_command_refuses_options_that_are_for_recipes(
     options: list[str],
     words: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     code, _, err = _command(monkeypatch, capsys, "plan", job, *options)
 
@@ -161,7 +161,7 @@ def test_the_command_refuses_options_that_are_for_recipes(
 
 
 def test_a_recipe_needs_no_as_recipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, snapshot: SnapshotAssertion
 ) -> None:
     code, _, err = _command(monkeypatch, capsys, "plan", "quickstart", "--as-recipe")
 

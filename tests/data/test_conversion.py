@@ -17,6 +17,8 @@ from brimful.data.conversion import KINDS, conversion_documents, conversion_rows
 from brimful.data.conversion_pairs import pairs, value_split
 from brimful.data.units import Unit, units_spelled
 
+Rows = dict[str, list[dict[str, str]]]
+
 EQUATION = re.compile(r"([\d.]+) ([x/+]) ([\d.]+) = ([\d.]+)")
 STATED = re.compile(r"(?:^|\. )([\d.]+) ([a-z ]+) = ([\d.]+) ([a-z ]+)", re.MULTILINE)
 NUMBER_ENDS = re.compile(r"(?<=\d)\.(?= |$)", re.MULTILINE)
@@ -24,7 +26,7 @@ NUMBER_ENDS = re.compile(r"(?<=\d)\.(?= |$)", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, list[dict[str, str]]]:
+def rows() -> Rows:
     return {split: [row.columns for row in islice(conversion_rows(split), 2000)] for split in KINDS}
 
 
@@ -73,7 +75,7 @@ def stated(text: str) -> Iterator[tuple[Fraction, Unit, Fraction, Unit]]:
 
 
 def test_held_out_pairs_and_values_are_not_asked_in_training(
-    rows: dict[str, list[dict[str, str]]],
+    rows: Rows,
 ) -> None:
     """Whichever unit comes first; new-values and new-pairs are new in just that, new-both in
     both.
@@ -99,7 +101,7 @@ def values_of(found: list[tuple[Fraction, Unit, Unit, str]]) -> set[Fraction]:
 
 
 def test_no_text_for_training_converts_a_held_out_value_or_states_a_held_out_pair(
-    rows: dict[str, list[dict[str, str]]], text: str
+    rows: Rows, text: str
 ) -> None:
     """Nor do intermediate steps, facts and sums."""
     known = {frozenset({pair.large.name, pair.small.name}) for pair in pairs()["train"]}
@@ -114,7 +116,7 @@ def test_no_text_for_training_converts_a_held_out_value_or_states_a_held_out_pai
     assert all(value_split(value) == "train" for value in values)
 
 
-def test_facts_of_held_out_pairs_stand_nowhere(rows: dict[str, list[dict[str, str]]]) -> None:
+def test_facts_of_held_out_pairs_stand_nowhere(rows: Rows) -> None:
     """Not even in the reasoning that belongs to them, which goes through a third unit."""
     held_out = {
         frozenset({pair.large.name, pair.small.name})
@@ -128,7 +130,7 @@ def test_facts_of_held_out_pairs_stand_nowhere(rows: dict[str, list[dict[str, st
     )
 
 
-def test_every_equation_is_true(rows: dict[str, list[dict[str, str]]], text: str) -> None:
+def test_every_equation_is_true(rows: Rows, text: str) -> None:
     """In the reasoning of all splits and in the text; the last one gives the answer, and that is
     the exact one.
     """
@@ -149,7 +151,7 @@ def test_every_equation_is_true(rows: dict[str, list[dict[str, str]]], text: str
 
 
 def test_rows_are_the_same_each_time_and_none_comes_twice(
-    rows: dict[str, list[dict[str, str]]],
+    rows: Rows,
 ) -> None:
     """600 in test, 200 of each kind."""
     assert [row.columns for row in islice(conversion_rows("train"), 50)] == rows["train"][:50]
@@ -168,7 +170,7 @@ def test_other_seeds_give_other_questions() -> None:
     assert first != second
 
 
-def test_there_are_several_paths(rows: dict[str, list[dict[str, str]]]) -> None:
+def test_there_are_several_paths(rows: Rows) -> None:
     """Straight and through another unit, in one equation and in parts."""
     facts = Counter(len(list(stated(row["reasoning"]))) for row in rows["train"])
     assert min(facts[1], facts[2]) > 250

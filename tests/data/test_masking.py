@@ -20,13 +20,15 @@ from brimful.data.masking import (
 from brimful.data.tokens import TokenSplit
 from brimful.model.description import CLS_ID, ENCODER_TOKENS, MASK_ID, PAD_ID, SEP_ID
 
+MakeSplit = Callable[..., TokenSplit]
+
 VOCABULARY, LENGTH = 500, 16
 RULES = MaskingRules(0.25, VOCABULARY, seed=7)
 FIRST = len(ENCODER_TOKENS)
 
 
 @pytest.fixture
-def split() -> Callable[..., TokenSplit]:
+def split() -> MakeSplit:
     """Documents with the given numbers of tokens, ids counting upwards from the first ordinary one;
     each ends with [SEP].
     """
@@ -63,7 +65,7 @@ def _equal(one: MaskedBatch, other: MaskedBatch) -> bool:
 
 
 def test_a_stream_sample_is_cls_and_the_tokens_that_follow_each_other(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
 ) -> None:
     batch = MaskedSequences(split(70, 70), LENGTH, "stream", "error", RULES).batch(0, 8)
     text = split(70, 70).tokens_N.astype(int).tolist()
@@ -77,7 +79,7 @@ def test_a_stream_sample_is_cls_and_the_tokens_that_follow_each_other(
 
 
 def test_a_document_sample_is_cls_document_sep_and_padding_that_attention_does_not_see(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
 ) -> None:
     batch = MaskedSequences(split(3, 5, 9), LENGTH, "document", "error", RULES).batch(0, 3)
 
@@ -93,7 +95,7 @@ def test_a_document_sample_is_cls_document_sep_and_padding_that_attention_does_n
 
 
 def test_special_tokens_are_never_hidden_and_the_share_is_that_of_the_others(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
 ) -> None:
     batch = MaskedSequences(split(2, 5, 9, 14, 1), LENGTH, "document", "error", RULES).batch(0, 5)
 
@@ -104,7 +106,7 @@ def test_special_tokens_are_never_hidden_and_the_share_is_that_of_the_others(
 
 
 def test_of_the_hidden_tokens_eight_in_ten_are_masks_and_one_is_random_and_one_itself(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
 ) -> None:
     batch = MaskedSequences(
         split(30_000), 128, "stream", "error", MaskingRules(0.3, VOCABULARY, seed=1)
@@ -130,7 +132,7 @@ def test_of_the_hidden_tokens_eight_in_ten_are_masks_and_one_is_random_and_one_i
 
 
 def test_a_sample_is_the_same_whatever_batch_it_comes_in_and_other_tokens_are_hidden_in_the_next_epoch(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
 ) -> None:
     for layout in ("stream", "document"):
         sequences = MaskedSequences(split(*range(3, 15)), LENGTH, layout, "error", RULES)
@@ -148,7 +150,7 @@ def test_a_sample_is_the_same_whatever_batch_it_comes_in_and_other_tokens_are_hi
 
 
 def test_another_seed_hides_other_tokens_in_training_and_the_same_ones_in_scoring(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
 ) -> None:
     text, other = split(100), MaskingRules(0.25, VOCABULARY, seed=8)
 
@@ -168,7 +170,7 @@ def test_another_seed_hides_other_tokens_in_training_and_the_same_ones_in_scorin
 @pytest.mark.parametrize("sizes", [(6,), (3, 3), (1,) * 6, (4, 2)], ids=str)
 @pytest.mark.parametrize("layout", ["stream", "document"])
 def test_micro_batches_are_the_rows_in_order_and_name_every_target(
-    split: Callable[..., TokenSplit], layout: str, sizes: tuple[int, ...]
+    split: MakeSplit, layout: str, sizes: tuple[int, ...]
 ) -> None:
     batch = MaskedSequences(split(4, 9, 13, 6), LENGTH, layout, "error", RULES).batch(0, 6)
     micros = list(batch.micro_batches(sizes))
@@ -190,7 +192,7 @@ def test_micro_batches_are_the_rows_in_order_and_name_every_target(
 
 
 def test_scoring_reads_every_token_but_the_first_once_and_hides_the_same_whatever_the_batch_size(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
 ) -> None:
     text = split(50, 41)
     batches = list(masked_evaluation_batches(text, LENGTH, 3, RULES))
@@ -208,7 +210,7 @@ def test_scoring_reads_every_token_but_the_first_once_and_hides_the_same_whateve
 
 
 def test_windows_spread_over_the_split_are_scored_where_not_all_are(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
 ) -> None:
     (batch,) = masked_evaluation_batches(split(300), LENGTH, 8, RULES, max_sequences=5)
 
@@ -216,9 +218,7 @@ def test_windows_spread_over_the_split_are_scored_where_not_all_are(
     assert _plain(batch)[-1].max() > 280
 
 
-def test_sequences_of_empty_documents_alone_are_told(
-    split: Callable[..., TokenSplit], refuses: Refuses
-) -> None:
+def test_sequences_of_empty_documents_alone_are_told(split: MakeSplit, refuses: Refuses) -> None:
     sequences = MaskedSequences(split(0, 0), LENGTH, "document", "error", RULES)
 
     with refuses(DataError):
@@ -226,7 +226,7 @@ def test_sequences_of_empty_documents_alone_are_told(
 
 
 def test_a_document_without_room_for_cls_and_sep_is_too_long(
-    split: Callable[..., TokenSplit],
+    split: MakeSplit,
     refuses: Refuses,
 ) -> None:
     assert len(MaskedSequences(split(LENGTH - 2), LENGTH, "document", "error", RULES)) == 1

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fixture_types import MakeRecipe
+from fixture_types import Captured, MakeRecipe
 from json_lines import write_rows
 
 from brimful.base.errors import DataError
@@ -100,7 +100,7 @@ def test_killed_at_any_phase_it_leaves_the_rest_to_this_process(
 
 
 def test_bad_data_are_refused_here_as_without_it(
-    tmp_path: Path, recipe: MakeRecipe, cache: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, recipe: MakeRecipe, cache: Path, capfd: Captured
 ) -> None:
     rows = [*({"text": f"the cat {number}"} for number in range(50)), {"words": "the cat"}]
     path = tmp_path / "rows.jsonl"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_types import MakeRecipe
+from fixture_types import Captured, MakeRecipe
 from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of, weights_of
 from rich.console import Console
 
@@ -151,7 +151,7 @@ def test_a_run_that_runs_out_of_memory_ends_where_another_does(
 def test_a_finished_run_writes_text(
     preferring: MakeRecipe,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     way: str,
 ) -> None:
     """From adapters on the base, and from a model of its own."""

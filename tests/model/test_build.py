@@ -27,12 +27,14 @@ from brimful.model.build import (
 )
 from brimful.model.description import CLS_ID, PAD_ID, SEP_ID, ParameterCount
 
+Build = Callable[..., PreTrainedModel]
+
 ARCHITECTURES = ["llama", "gpt2"]
 BOTH = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 
 @pytest.fixture
-def built(tiny: MakeRecipe) -> Callable[..., PreTrainedModel]:
+def built(tiny: MakeRecipe) -> Build:
     """`built("key=value", ...)` is the model of the tiny recipe with overrides."""
     return lambda *overrides: build(
         tiny(*overrides),
@@ -45,7 +47,7 @@ def built(tiny: MakeRecipe) -> Callable[..., PreTrainedModel]:
 
 @BOTH
 def test_projections_into_the_residual_stream_start_smaller(
-    built: Callable[..., PreTrainedModel], architecture: str
+    built: Build, architecture: str
 ) -> None:
     model = built(f"model={{architecture: {architecture}, layers: 3, heads: 2, width: 64}}")
 
@@ -66,9 +68,7 @@ def test_projections_into_the_residual_stream_start_smaller(
 
 
 @BOTH
-def test_norms_start_at_one_and_biases_at_zero(
-    built: Callable[..., PreTrainedModel], architecture: str
-) -> None:
+def test_norms_start_at_one_and_biases_at_zero(built: Build, architecture: str) -> None:
     vectors = {
         name: weight
         for name, weight in built(f"model.architecture={architecture}").named_parameters()
@@ -82,7 +82,7 @@ def test_norms_start_at_one_and_biases_at_zero(
 
 @BOTH
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(
-    built: Callable[..., PreTrainedModel], architecture: str
+    built: Build, architecture: str
 ) -> None:
     one, same, other = (
         built(f"model.architecture={architecture}", f"seed={seed}").state_dict()
@@ -94,7 +94,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(
 
 
 def test_building_leaves_the_random_generators_of_the_process_alone(
-    built: Callable[..., PreTrainedModel],
+    built: Build,
 ) -> None:
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     built()
@@ -105,7 +105,7 @@ def test_building_leaves_the_random_generators_of_the_process_alone(
 
 
 def test_weights_depend_on_the_seed_and_not_on_what_was_drawn_before(
-    built: Callable[..., PreTrainedModel],
+    built: Build,
 ) -> None:
     before = built().state_dict()
     torch.manual_seed(99)
@@ -114,9 +114,7 @@ def test_weights_depend_on_the_seed_and_not_on_what_was_drawn_before(
 
 
 @BOTH
-def test_weights_are_fp32_whatever_the_default_is(
-    built: Callable[..., PreTrainedModel], architecture: str
-) -> None:
+def test_weights_are_fp32_whatever_the_default_is(built: Build, architecture: str) -> None:
     assert {
         weight.dtype for weight in built(f"model.architecture={architecture}").parameters()
     } == {torch.float32}
@@ -130,7 +128,7 @@ def test_buffers_are_not_parameters() -> None:
     assert num_buffer_elements(module) == 100
 
 
-def test_tied_weights_count_once(built: Callable[..., PreTrainedModel]) -> None:
+def test_tied_weights_count_once(built: Build) -> None:
     tied, untied = num_parameters(built()), num_parameters(built("model.tie_embeddings=false"))
 
     assert untied - tied == 120 * 32
@@ -138,7 +136,7 @@ def test_tied_weights_count_once(built: Callable[..., PreTrainedModel]) -> None:
 
 @BOTH
 def test_rotary_tables_and_masks_are_counted_beside_the_parameters(
-    built: Callable[..., PreTrainedModel], architecture: str
+    built: Build, architecture: str
 ) -> None:
     model = built(f"model.architecture={architecture}")
 
@@ -147,7 +145,7 @@ def test_rotary_tables_and_masks_are_counted_beside_the_parameters(
 
 
 def test_a_module_that_differs_from_its_description_is_refused(
-    built: Callable[..., PreTrainedModel], monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+    built: Build, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.setattr(
         brimful.model.build,
@@ -172,7 +170,7 @@ def test_a_module_that_differs_from_its_description_is_refused(
     ],
 )
 def test_a_saved_model_loads_with_transformers_and_says_the_same(
-    built: Callable[..., PreTrainedModel], tmp_path: Path, model: str
+    built: Build, tmp_path: Path, model: str
 ) -> None:
     original = built(f"model={model}").eval()
     original.save_pretrained(tmp_path / "model")
@@ -192,9 +190,7 @@ def test_a_saved_model_loads_with_transformers_and_says_the_same(
 
 
 @BOTH
-def test_the_config_holds_what_the_recipe_says(
-    built: Callable[..., PreTrainedModel], architecture: str
-) -> None:
+def test_the_config_holds_what_the_recipe_says(built: Build, architecture: str) -> None:
     config = built(f"model.architecture={architecture}", "model.context=48").config
 
     assert (
@@ -215,7 +211,7 @@ ENCODER = (
 
 
 def test_an_encoder_starts_small_like_the_others_and_its_weights_depend_on_the_seed_only(
-    built: Callable[..., PreTrainedModel],
+    built: Build,
 ) -> None:
     model, same, other = built(*ENCODER), built(*ENCODER), built(*ENCODER, "seed=2")
     cut = 0.88  # standard deviation of a normal that is cut off at two
@@ -233,7 +229,7 @@ def test_an_encoder_starts_small_like_the_others_and_its_weights_depend_on_the_s
 
 
 def test_an_encoder_looks_to_both_sides_and_has_the_special_tokens_of_its_tokenizer(
-    built: Callable[..., PreTrainedModel],
+    built: Build,
 ) -> None:
     model = built(*ENCODER).eval()
     config, ids_BT = model.config, torch.arange(4, 24)[None]
@@ -265,7 +261,7 @@ def test_an_encoder_looks_to_both_sides_and_has_the_special_tokens_of_its_tokeni
 
 
 def test_a_saved_encoder_loads_with_transformers_for_masked_words_and_for_labels(
-    built: Callable[..., PreTrainedModel], tmp_path: Path
+    built: Build, tmp_path: Path
 ) -> None:
     original = built(*ENCODER).eval()
     original.save_pretrained(tmp_path / "model")

@@ -19,7 +19,7 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
-from fixture_types import MakeRun, Refuses
+from fixture_types import Captured, MakeRun, Refuses
 from huggingface_hub import errors
 from transformers import (
     AutoModel,
@@ -518,9 +518,7 @@ def test_a_misspelt_name_without_network_is_told_the_nearest_exact_name(
         catalog.config_of_model("meta-llama/Llama-3.1-8C")
 
 
-def test_a_hub_out_of_reach_is_asked_once(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hub_out_of_reach_is_asked_once(monkeypatch: pytest.MonkeyPatch, capfd: Captured) -> None:
     asked = []
 
     def no_network(host: object, *_: object, **__: object) -> NoReturn:
@@ -558,7 +556,7 @@ def test_a_config_comes_from_the_hub_or_from_its_cache(
 
 
 def test_libraries_are_quiet_meanwhile_and_as_before_afterwards(
-    folder: MakeRun, capfd: pytest.CaptureFixture[str]
+    folder: MakeRun, capfd: Captured
 ) -> None:
     before = transformers_logging.get_verbosity()
     catalog.config_of_model(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fixture_types import Refuses
+from fixture_types import Captured, Refuses
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from brimful.base.errors import PlanError
@@ -18,7 +18,7 @@ Write = Callable[..., Path]
 
 
 def test_the_folder_holds_the_weights_of_the_file_exactly(
-    write_gguf: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    write_gguf: Write, tmp_path: Path, capfd: Captured
 ) -> None:
     from gguf import GGUFReader, dequantize
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fixture_types import Captured
 
 SETUP = Path(__file__).parents[2] / "notebooks" / "text" / "setup.py"
 
@@ -48,7 +49,7 @@ class _Machine:
 
 
 def test_pip_is_told_to_keep_what_the_machine_came_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     machine = _Machine(
         monkeypatch,

@@ -31,6 +31,8 @@ from brimful.planning.choices import (
 )
 from brimful.recipe import Recipe, load
 
+Devices = dict[str, Device]
+
 
 @pytest.fixture
 def mps(cpu: MakeDevice) -> Device:
@@ -162,7 +164,7 @@ def test_a_narrow_classifier_takes_fp32_on_a_cpu(
 )
 def test_attention_in_blocks_is_chosen_on_cpus_where_it_was_measured_to_win(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     device: str,
     length: int,
     precision: str,
@@ -179,7 +181,7 @@ def test_a_published_model_keeps_torchs_kernel_on_a_cpu(published: Recipe, cpu: 
 
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H200"])
 def test_capped_scores_rule_fused_kernels_out(
-    published: Recipe, devices: dict[str, Device], device: str, snapshot: SnapshotAssertion
+    published: Recipe, devices: Devices, device: str, snapshot: SnapshotAssertion
 ) -> None:
     choice = attention_choice(published, devices[device], "bf16", softcapped=True)
 
@@ -189,7 +191,7 @@ def test_capped_scores_rule_fused_kernels_out(
 
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H200", "Tesla T4"])
 def test_a_class_without_fused_attention_stores_its_scores(
-    published: Recipe, devices: dict[str, Device], device: str, snapshot: SnapshotAssertion
+    published: Recipe, devices: Devices, device: str, snapshot: SnapshotAssertion
 ) -> None:
     choice = attention_choice(published, devices[device], "bf16", grouped=True, fused=False)
 
@@ -200,7 +202,7 @@ def test_a_class_without_fused_attention_stores_its_scores(
 def test_attention_that_the_class_does_not_have_is_refused_with_one_that_it_has(
     published: Recipe,
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     refuses: Refuses,
 ) -> None:
     """The error's advice is followed."""
@@ -216,7 +218,7 @@ def test_attention_that_the_class_does_not_have_is_refused_with_one_that_it_has(
 
 @pytest.mark.parametrize("quantize", ["none", "nf4"])
 def test_a_base_published_in_4_bits_is_tuned_in_4_bits(
-    published: Recipe, devices: dict[str, Device], quantize: str, refuses: Refuses
+    published: Recipe, devices: Devices, quantize: str, refuses: Refuses
 ) -> None:
     recipe = published.model_copy(
         update={"model": "unsloth/Qwen3-4B-Instruct-2507-bnb-4bit", "quantize": quantize}
@@ -238,7 +240,7 @@ def test_a_base_published_in_4_bits_is_tuned_in_4_bits(
     ],
 )
 def test_grouped_heads_are_repeated_where_there_is_no_flash_kernel_for_them(
-    published: Recipe, devices: dict[str, Device], device: str, precision: str, chosen: str
+    published: Recipe, devices: Devices, device: str, precision: str, chosen: str
 ) -> None:
     assert attention_choice(published, devices[device], precision, grouped=True).value == chosen
     assert attention_choice(published, devices[device], precision, grouped=False).value == "sdpa"
@@ -264,7 +266,7 @@ def test_logits_of_a_piece_of_the_loss_stay_small(
 
 
 def test_256_mib_of_logits_are_1024_tokens_of_65536_entries(
-    tiny: MakeRecipe, devices: dict[str, Device], snapshot: SnapshotAssertion
+    tiny: MakeRecipe, devices: Devices, snapshot: SnapshotAssertion
 ) -> None:
     choice = loss_chunk_choice(tiny("plan={}"), devices["Tesla T4"], 65_536)
 
@@ -287,7 +289,7 @@ def test_the_update_is_fused_because_that_needs_no_temporary(tiny: MakeRecipe) -
     [("adamw_8bit", "8bit", "cpu"), ("paged_adamw_8bit", "paged_8bit", "NVIDIA H200")],
 )
 def test_states_of_8_bits_are_the_recipes_choice_and_the_plan_says_so(
-    tiny: MakeRecipe, devices: dict[str, Device], kind: str, variant: str, device: str
+    tiny: MakeRecipe, devices: Devices, kind: str, variant: str, device: str
 ) -> None:
     choice = optimizer_choice(tiny("plan={}", f"optimizer.kind={kind}"), devices[device])
 
@@ -298,7 +300,7 @@ def test_states_of_8_bits_are_the_recipes_choice_and_the_plan_says_so(
 
 def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     mps: Device,
     refuses: Refuses,
 ) -> None:
@@ -309,7 +311,7 @@ def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(
 
 
 def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(
-    tiny: MakeRecipe, devices: dict[str, Device], refuses: Refuses
+    tiny: MakeRecipe, devices: Devices, refuses: Refuses
 ) -> None:
     with refuses(PlanError):
         optimizer_choice(
@@ -327,7 +329,7 @@ def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(
 )
 def test_weights_of_bf16_are_multiplied_in_bf16_and_updated_by_rounding(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     kind: str,
     variant: str,
     device: str,
@@ -345,7 +347,7 @@ def test_weights_of_bf16_are_multiplied_in_bf16_and_updated_by_rounding(
 
 def test_weights_of_bf16_need_a_device_that_computes_in_it(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     mps: Device,
     refuses: Refuses,
 ) -> None:
@@ -358,7 +360,7 @@ def test_weights_of_bf16_need_a_device_that_computes_in_it(
 
 
 def test_a_kernel_for_fp32_weights_contradicts_weights_of_bf16(
-    tiny: MakeRecipe, devices: dict[str, Device], refuses: Refuses
+    tiny: MakeRecipe, devices: Devices, refuses: Refuses
 ) -> None:
     with refuses(PlanError, names=["plan.optimizer=foreach", "optimizer.weights"]):
         optimizer_choice(
@@ -402,7 +404,7 @@ def test_packing_is_the_recipes_layout_and_never_the_plans_idea(
 )
 def test_what_the_user_fixed_stands(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     setting: str,
     choose: Callable[[Recipe, Device], Any],
 ) -> None:
@@ -467,7 +469,7 @@ ENCODER = ("method=mlm", "model.architecture=modernbert")
 
 @pytest.mark.parametrize("length", [80, 2048])
 def test_an_encoder_takes_a_kernel_that_looks_to_both_sides(
-    tiny: MakeRecipe, devices: dict[str, Device], cpu: MakeDevice, length: int
+    tiny: MakeRecipe, devices: Devices, cpu: MakeDevice, length: int
 ) -> None:
     recipe = tiny(*ENCODER, f"sequence_length={length}")
     for device in (*devices.values(), cpu()):

@@ -18,6 +18,8 @@ from brimful.hardware.rates import CLASSES, Rates
 from brimful.planning.derive import BEST_MFU, REACHED, Facts, derive_with_memory, total_steps_of
 from brimful.planning.plan import Plan
 
+MakeRates = Callable[..., Rates]
+
 
 @pytest.mark.parametrize(
     ("overrides", "train_sequences", "steps"),
@@ -38,7 +40,7 @@ def test_the_length_of_training_is_counted_in_optimizer_steps(
     train_sequences: int | None,
     steps: int | None,
     planned: MakePlan,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
 ) -> None:
     recipe = tiny("plan={}", *overrides)
 
@@ -76,7 +78,7 @@ def timed(
 
 
 def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(
-    timed: MakePlan, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+    timed: MakePlan, rates: MakeRates, snapshot: SnapshotAssertion
 ) -> None:
     """8 x 300 MFLOP at 100 GFLOP/s, 8 x 10 and 100 MB at 100 GB/s, 51 operators of 0.1 ms; believed
     to 0.8 to 1.25 of it.
@@ -98,7 +100,7 @@ def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(
 
 
 def test_a_program_that_may_be_slower_widens_the_time_that_it_decides(
-    timed: MakePlan, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+    timed: MakePlan, rates: MakeRates, snapshot: SnapshotAssertion
 ) -> None:
     """51 operators of 10 ms, or 40, beside 26 ms of the device."""
     slow = {"overlaps": True, "host_s": 0.01, "host_slowest": 4.0}
@@ -113,7 +115,7 @@ def test_a_program_that_may_be_slower_widens_the_time_that_it_decides(
 
 
 def test_tokens_per_second_and_mfu_follow_from_the_step_time(
-    timed: MakePlan, rates: Callable[..., Rates]
+    timed: MakePlan, rates: MakeRates
 ) -> None:
     """256 tokens and 2.4 GFLOP a step, of 100 GFLOP/s."""
     predicted = timed(rates()).predicted
@@ -125,7 +127,7 @@ def test_tokens_per_second_and_mfu_follow_from_the_step_time(
 
 
 def test_rows_that_are_not_full_take_less_time_and_count_their_tokens(
-    timed: MakePlan, rates: Callable[..., Rates]
+    timed: MakePlan, rates: MakeRates
 ) -> None:
     full, half = timed(rates()), timed(rates(), fill=0.5, tokens_per_step=120)
 
@@ -139,7 +141,7 @@ def test_rows_that_are_not_full_take_less_time_and_count_their_tokens(
 
 
 def test_computing_twice_costs_time_and_is_no_use_of_the_device(
-    timed: MakePlan, rates: Callable[..., Rates]
+    timed: MakePlan, rates: MakeRates
 ) -> None:
     once, twice = timed(rates()).predicted, timed(rates(), "plan.recompute=true").predicted
 
@@ -148,7 +150,7 @@ def test_computing_twice_costs_time_and_is_no_use_of_the_device(
 
 
 def test_a_step_faster_than_single_products_shows_that_those_were_slowed_down(
-    timed: MakePlan, rates: Callable[..., Rates]
+    timed: MakePlan, rates: MakeRates
 ) -> None:
     """Rates ten times those of the products that were timed alone: 2.4 + 1.8 ms for 2.4 GFLOP."""
     fast = rates(flop_per_s={"matrix": {"fp32": 1e12}}, host_s=0.0)
@@ -167,7 +169,7 @@ def test_no_end_of_an_interval_beats_a_data_sheet_and_none_is_a_point(
     tiny: MakeRecipe,
     by_hand: Make,
     planned: MakePlan,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
 ) -> None:
     """Rates a hundred times a T4's own: 2.4 GFLOP at 8.1 TFLOP/s at best."""
     recipe = tiny("plan={precision: fp32, compile: false, recompute: false, micro_batch: 8}")
@@ -186,7 +188,7 @@ def test_no_end_of_an_interval_beats_a_data_sheet_and_none_is_a_point(
 
 
 def test_earlier_runs_scale_the_time_and_replace_its_interval(
-    timed: MakePlan, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+    timed: MakePlan, rates: MakeRates, snapshot: SnapshotAssertion
 ) -> None:
     plan, corrected = timed(rates()), timed(rates(), correction=Correction(1.5, 1.4, 1.7, runs=2))
 
@@ -202,15 +204,11 @@ def test_earlier_runs_scale_the_time_and_replace_its_interval(
     )
 
 
-def test_without_earlier_runs_nothing_is_corrected(
-    timed: MakePlan, rates: Callable[..., Rates]
-) -> None:
+def test_without_earlier_runs_nothing_is_corrected(timed: MakePlan, rates: MakeRates) -> None:
     assert timed(rates(), correction=Correction()) == timed(rates())
 
 
-def test_time_is_not_guessed_where_no_rate_is_known(
-    timed: MakePlan, rates: Callable[..., Rates]
-) -> None:
+def test_time_is_not_guessed_where_no_rate_is_known(timed: MakePlan, rates: MakeRates) -> None:
     for unknown in (None, rates(flop_per_s={"matrix": {"bf16": 1e12}})):
         plan = timed(unknown)
 
@@ -222,7 +220,7 @@ def test_without_a_dense_rate_there_is_a_time_but_no_share_of_it(
     tiny: MakeRecipe,
     cpu: MakeDevice,
     planned: MakePlan,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
 ) -> None:
     predicted = planned(tiny("plan={}"), cpu(dense_flop_per_s={}), rates=rates()).predicted
 
@@ -257,7 +255,7 @@ def test_no_time_is_predicted_where_the_recipe_cannot_run(
     tiny: MakeRecipe,
     cpu: MakeDevice,
     by_hand: Make,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
 ) -> None:
     """It is not said how long a step takes that ends in out of memory."""
     recipe, facts = tiny("plan={precision: fp32, compile: false}"), Facts(rates=rates())

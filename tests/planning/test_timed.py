@@ -14,6 +14,10 @@ from brimful.planning.step import StepSpec
 from brimful.planning.timed import LEAST_SPREAD, MEASURE_S, TimedPasses, TimedStep
 from brimful.planning.timing import StepParts
 
+PlanAndAsked = tuple[Plan, list[tuple[int, bool, float]]]
+
+PlanAndAsk = Callable[..., PlanAndAsked]
+
 QUIET = TimedPasses(
     micro_batch=4,
     first_s=0.5,
@@ -125,14 +129,14 @@ def timed_plan(
     by_hand: Make,
     planned: MakePlan,
     rates: Callable[..., Rates],
-) -> Callable[..., tuple[Plan, list[tuple[int, bool, float]]]]:
+) -> PlanAndAsk:
     """`timed_plan(passes, correction, "key=value")` is a plan by hand with these timed passes, and
     what was asked of the timer: micro-batch, whether the step accumulates, seconds.
     """
 
     def plan(
         passes: TimedPasses | None, correction: Correction = UNCORRECTED, *overrides: str
-    ) -> tuple[Plan, list[tuple[int, bool, float]]]:
+    ) -> PlanAndAsked:
         asked = []
 
         def timer(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
@@ -151,7 +155,7 @@ def timed_plan(
 
 
 def test_timed_passes_decide_the_step_and_its_interval(
-    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+    timed_plan: PlanAndAsk,
     snapshot: SnapshotAssertion,
 ) -> None:
     plan, asked = timed_plan(
@@ -170,7 +174,7 @@ def test_timed_passes_decide_the_step_and_its_interval(
 def test_a_longer_run_is_timed_longer(
     steps: int,
     seconds: float,
-    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+    timed_plan: PlanAndAsk,
 ) -> None:
     _, asked = timed_plan(None, Correction(), f"training.steps={steps}")
 
@@ -178,7 +182,7 @@ def test_a_longer_run_is_timed_longer(
 
 
 def test_earlier_runs_correct_what_follows_from_timed_passes(
-    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+    timed_plan: PlanAndAsk,
 ) -> None:
     runs = Correction(factor=1.1, low=0.9, high=1.4, runs=3, median=1.15)
 
@@ -190,7 +194,7 @@ def test_earlier_runs_correct_what_follows_from_timed_passes(
 
 
 def test_runs_say_nothing_of_sound_passes_where_theirs_were_disturbed(
-    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+    timed_plan: PlanAndAsk,
 ) -> None:
     sound, _ = timed_plan(QUIET)
     disturbed, _ = timed_plan(dataclasses.replace(QUIET, lost_share=0.2))
@@ -199,7 +203,7 @@ def test_runs_say_nothing_of_sound_passes_where_theirs_were_disturbed(
 
 
 def test_without_timed_passes_operators_decide(
-    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+    timed_plan: PlanAndAsk,
     snapshot: SnapshotAssertion,
 ) -> None:
     plan, asked = timed_plan(None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from fixture_types import Refuses
+from fixture_types import Captured, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful import cli
@@ -294,7 +294,7 @@ def test_the_presets_of_a_recipe_are_told_in_the_order_of_the_file(file: Path) -
 
 
 def test_the_verb_recipes_lists_and_shows_the_presets(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     package = tmp_path / "shipped_with_presets"
     package.mkdir()
@@ -316,7 +316,7 @@ def test_the_verb_recipes_lists_and_shows_the_presets(
 
 
 def test_the_batch_of_a_preset_is_not_told_as_the_users_change(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def noted(*overrides: str) -> str:
         monkeypatch.setattr(

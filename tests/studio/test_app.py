@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from fixture_types import Captured
 from starlette.testclient import TestClient
 
 from brimful.base.local_server import Guard
@@ -154,7 +155,7 @@ def test_a_report_is_a_page_of_its_own_that_cannot_reach_the_studio(tmp_path: Pa
 
 
 def test_an_error_is_told_in_its_tab_and_nothing_more_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "runs").mkdir()
     told = events(client(tmp_path / "runs").post("/act/open", json={"talker": "<b>"}).text)

@@ -1,6 +1,6 @@
 """What the page shows is escaped."""
 
-import pytest
+from fixture_types import Captured
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
@@ -15,7 +15,7 @@ def test_texts_stay_texts(snapshot: SnapshotAssertion) -> None:
 
 
 def test_an_unexpected_error_is_a_line_on_the_page_and_whole_on_the_terminal(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     snapshot: SnapshotAssertion,
 ) -> None:
     told = problem_of(KeyError("x" * 1000))

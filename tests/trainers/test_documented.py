@@ -4,12 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+from fixture_types import Captured
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_examples_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     text = (ROOT / "docs" / "hf-trainer.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

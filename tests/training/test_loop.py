@@ -118,8 +118,11 @@ class World:
         return restore(self.saved[-1], self.model, self.optimizer, CPU)
 
 
+MakeWorld = Callable[..., World]
+
+
 @pytest.fixture
-def world(tiny: MakeRecipe, tmp_path: Path) -> Iterator[Callable[..., World]]:
+def world(tiny: MakeRecipe, tmp_path: Path) -> Iterator[MakeWorld]:
     worlds: list[World] = []
 
     def make(*overrides: str, **options: Any) -> World:
@@ -158,7 +161,7 @@ def _gradient(made: World) -> torch.Tensor:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("micro_batches", [(4, 4), (2, 2, 2, 2), (1,) * 8, (3, 3, 2)])
 def test_accumulation_on_ragged_sequences_gives_the_gradient_of_the_whole_batch(
-    world: Callable[..., World], micro_batches: tuple[int, ...], method: str
+    world: MakeWorld, micro_batches: tuple[int, ...], method: str
 ) -> None:
     whole = _gradient(world("training.steps=1", f"method={method}"))
     split = _gradient(world("training.steps=1", f"method={method}", micro_batches=micro_batches))
@@ -166,7 +169,7 @@ def test_accumulation_on_ragged_sequences_gives_the_gradient_of_the_whole_batch(
     torch.testing.assert_close(split, whole, rtol=1e-5, atol=1e-6 * float(whole.abs().max()))
 
 
-def test_the_gradient_is_that_of_the_mean_over_target_tokens(world: Callable[..., World]) -> None:
+def test_the_gradient_is_that_of_the_mean_over_target_tokens(world: MakeWorld) -> None:
     made = world("training.steps=1", micro_batches=(3, 5))
     batch = made.parts.sequences.batch(0, 8)
     logits = made.model(input_ids=batch.inputs_BT).logits
@@ -183,7 +186,7 @@ def test_the_gradient_is_that_of_the_mean_over_target_tokens(world: Callable[...
 
 @pytest.mark.parametrize("micro_batches", [(8,), (3, 5)], ids=str)
 def test_what_is_added_to_the_loss_counts_once_per_update_by_its_number_and_is_not_told(
-    world: Callable[..., World], micro_batches: tuple[int, ...]
+    world: MakeWorld, micro_batches: tuple[int, ...]
 ) -> None:
     """Also where memory runs out and an update is done again."""
     plain, penalised = (
@@ -221,7 +224,7 @@ def test_what_is_added_to_the_loss_counts_once_per_update_by_its_number_and_is_n
 
 
 def test_each_update_is_prepared_by_its_number_before_its_sequences_are_read(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     """Twice the same where it is done again."""
     made, told = world("training.steps=3", micro_batches=(5, 3)), list[Any]()
@@ -239,7 +242,7 @@ def test_each_update_is_prepared_by_its_number_before_its_sequences_are_read(
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     first, second, other = world(), world(), world("seed=7")
     for made in (first, second, other):
@@ -250,7 +253,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_however_many_threads_make_batches_ahead_the_run_is_the_same_bit_for_bit(
-    world: Callable[..., World], workers: int
+    world: MakeWorld, workers: int
 ) -> None:
     one, other = world(), world()
     other.parts = dataclasses.replace(other.parts, loader_workers=workers)
@@ -263,7 +266,7 @@ def test_however_many_threads_make_batches_ahead_the_run_is_the_same_bit_for_bit
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_an_error_while_a_batch_is_made_ahead_ends_the_run(
-    workers: int, world: Callable[..., World], refuses: Refuses
+    workers: int, world: MakeWorld, refuses: Refuses
 ) -> None:
     class Torn(RaggedSequences):
         def batch(self, first_sample: int, count: int) -> Batch:
@@ -282,7 +285,7 @@ def test_an_error_while_a_batch_is_made_ahead_ends_the_run(
 
 
 def test_every_step_is_recorded_with_finite_numbers_and_the_loss_falls(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     class Same(RaggedSequences):
         def batch(self, first_sample: int, count: int) -> Batch:
@@ -300,7 +303,7 @@ def test_every_step_is_recorded_with_finite_numbers_and_the_loss_falls(
 
 
 def test_evaluation_and_checkpoints_come_at_their_steps_and_at_the_end(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     made = world("training.steps=10")
     progress = made.run()
@@ -310,7 +313,7 @@ def test_evaluation_and_checkpoints_come_at_their_steps_and_at_the_end(
 
 
 def test_it_stops_when_as_many_evaluations_in_a_row_as_it_has_patience_for_were_no_better(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     made = world("training.steps=40", "evaluation.patience=2")
     losses = iter([3.0, 3.5, 2.0, 2.5, 2.0, 1.0])
@@ -323,7 +326,7 @@ def test_it_stops_when_as_many_evaluations_in_a_row_as_it_has_patience_for_were_
     assert made.run().step == 20  # where it stopped it stays
 
 
-def test_every_group_has_its_share_of_the_learning_rate(world: Callable[..., World]) -> None:
+def test_every_group_has_its_share_of_the_learning_rate(world: MakeWorld) -> None:
     made = world(
         "optimizer.layer_decay=0.5",
         "training.steps=4",
@@ -340,7 +343,7 @@ def test_every_group_has_its_share_of_the_learning_rate(world: Callable[..., Wor
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_stopped_and_restored_loop_ends_bit_for_bit_where_an_undisturbed_one_does(
-    world: Callable[..., World], method: str
+    world: MakeWorld, method: str
 ) -> None:
     overrides = ("model.architecture=gpt2", "model.dropout=0.2", f"method={method}")
     undisturbed, stopped = world(*overrides), world(*overrides)
@@ -391,7 +394,7 @@ def _poison(made: World, bad_samples: range, factor: float = math.nan) -> None:
 
 
 def test_one_bad_batch_is_skipped_counted_and_logged_with_its_true_value(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     made = world()
     _poison(made, range(16, 17))
@@ -403,7 +406,7 @@ def test_one_bad_batch_is_skipped_counted_and_logged_with_its_true_value(
 
 
 def test_repeated_bad_batches_roll_back_and_training_goes_on_behind_them(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     made = world("training.steps=30")
     _poison(made, range(8 * 18, 8 * 27))
@@ -417,7 +420,7 @@ def test_repeated_bad_batches_roll_back_and_training_goes_on_behind_them(
 
 
 def test_when_every_batch_is_bad_training_stops_with_a_diagnosis(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     made = world("training.steps=200")
     _poison(made, range(8 * 5, 8 * 10_000))
@@ -429,7 +432,7 @@ def test_when_every_batch_is_bad_training_stops_with_a_diagnosis(
 
 
 def test_a_validation_loss_that_is_no_number_rolls_back_and_training_goes_on(
-    world: Callable[..., World],
+    world: MakeWorld,
     snapshot: SnapshotAssertion,
 ) -> None:
     made = world()
@@ -445,7 +448,7 @@ def test_a_validation_loss_that_is_no_number_rolls_back_and_training_goes_on(
 
 
 def test_a_run_that_learns_nothing_in_its_few_steps_is_not_finished(
-    world: Callable[..., World],
+    world: MakeWorld,
     refuses: Refuses,
 ) -> None:
     made = world("training.steps=3")
@@ -461,9 +464,7 @@ SPIKE_AT = 13
 
 
 @pytest.fixture
-def with_spike(
-    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], World]:
+def with_spike(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], World]:
     """`with_spike(policy)` is a world of 20 steps; eight steps are the usual ones."""
     monkeypatch.setattr(spikes, "WINDOW", 8)
 
@@ -541,7 +542,7 @@ def test_what_decides_about_spikes_is_in_the_checkpoint(with_spike: Callable[[st
         assert continued.records("step")[-1]["spikes"] == 1
 
 
-def test_steps_that_are_computed_twice_change_nothing(world: Callable[..., World]) -> None:
+def test_steps_that_are_computed_twice_change_nothing(world: MakeWorld) -> None:
     """With dropout: the second computation draws what the first one drew."""
     ends = []
     for every in (None, 3):
@@ -568,7 +569,7 @@ def _count_passes(made: World) -> list[None]:
 
 
 def test_one_wrong_bit_in_a_gradient_ends_the_run_before_the_step_is_taken(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     made = world()
     object.__setattr__(made.parts, "replay", ReplayCheck(3, CPU, pytest.fail))
@@ -669,7 +670,7 @@ def never(call: int, sequences: int) -> bool:
     ids=str,
 )
 def test_out_of_memory_at_random_passes_changes_neither_weights_nor_the_order_of_sequences(
-    world: Callable[..., World], micro_batches: tuple[int, ...], method: str, place: str
+    world: MakeWorld, micro_batches: tuple[int, ...], method: str, place: str
 ) -> None:
     undisturbed, disturbed = (
         world("training.steps=20", f"method={method}", EPS, micro_batches=micro_batches)
@@ -691,7 +692,7 @@ def test_out_of_memory_at_random_passes_changes_neither_weights_nor_the_order_of
 
 
 def test_smaller_micro_batches_hold_for_the_rest_of_the_run_and_are_recorded_and_remembered(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     made, told = world("training.steps=5", micro_batches=(5, 3)), []
     made.parts = replace(made.parts, remember=told.append)
@@ -712,7 +713,7 @@ def test_smaller_micro_batches_hold_for_the_rest_of_the_run_and_are_recorded_and
 
 
 def test_with_dropout_a_disturbed_run_is_bit_for_bit_one_that_changes_to_the_same_micro_batches_by_itself(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     """Masks depend on the micro-batches, so that the run with the larger ones is another; the
     generators are wound back, so that this one is not.
@@ -739,7 +740,7 @@ def test_with_dropout_a_disturbed_run_is_bit_for_bit_one_that_changes_to_the_sam
 
 
 def test_when_one_sequence_does_not_fit_training_stops_and_says_what_needs_less(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     made = world()
     device = SmallDevice(made, lambda call, _: call > 2)
@@ -755,7 +756,7 @@ def test_when_one_sequence_does_not_fit_training_stops_and_says_what_needs_less(
 
 
 def test_out_of_memory_before_the_update_writes_repeats_the_step_with_the_same_guard(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     undisturbed, disturbed = (world("training.steps=5", EPS) for _ in range(2))
     count = 0
@@ -774,7 +775,7 @@ def test_out_of_memory_before_the_update_writes_repeats_the_step_with_the_same_g
     _assert_same_up_to_rounding(disturbed.model, undisturbed.model)
 
 
-def test_a_repeated_fp16_step_begins_with_the_same_loss_scale(world: Callable[..., World]) -> None:
+def test_a_repeated_fp16_step_begins_with_the_same_loss_scale(world: MakeWorld) -> None:
     fp16, guards = Precision("fp16"), []
     for fails in (never, lambda call, _: call in (2, 7)):
         made = world("training.steps=6")
@@ -786,7 +787,7 @@ def test_a_repeated_fp16_step_begins_with_the_same_loss_scale(world: Callable[..
     assert guards[0][0] > 1
 
 
-def test_other_errors_of_a_step_are_not_repeated(world: Callable[..., World]) -> None:
+def test_other_errors_of_a_step_are_not_repeated(world: MakeWorld) -> None:
     made = world()
     made.optimizer.register_step_pre_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -796,7 +797,7 @@ def test_other_errors_of_a_step_are_not_repeated(world: Callable[..., World]) ->
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_out_of_memory_in_compiled_blocks_ends_where_an_undisturbed_run_does(
-    world: Callable[..., World],
+    world: MakeWorld,
 ) -> None:
     undisturbed, disturbed = (world("training.steps=3", "model.layers=1", EPS) for _ in range(2))
     for block in disturbed.model.base_model.layers:
@@ -823,7 +824,7 @@ def _hungry(made: World) -> None:
     not sys.platform.startswith("linux"), reason="limits the address space of a forked process"
 )
 def test_a_host_that_really_refuses_memory_is_survived(
-    world: Callable[..., World], snapshot: SnapshotAssertion
+    world: MakeWorld, snapshot: SnapshotAssertion
 ) -> None:
     """The limit leaves room for a quarter of the batch, and 1 GiB for all that threads reserve."""
     free, limited = (
@@ -847,7 +848,7 @@ def test_a_host_that_really_refuses_memory_is_survived(
     assert ours == pytest.approx(others, rel=1e-5)
 
 
-def test_an_evaluation_that_cannot_be_done_loses_no_step(world: Callable[..., World]) -> None:
+def test_an_evaluation_that_cannot_be_done_loses_no_step(world: MakeWorld) -> None:
     made = world()
 
     def evaluate() -> Json:
@@ -863,7 +864,7 @@ def test_an_evaluation_that_cannot_be_done_loses_no_step(world: Callable[..., Wo
     assert [snapshot.step for snapshot in made.saved] == [4]
 
 
-def test_smaller_batches_of_an_evaluation_are_recorded(world: Callable[..., World]) -> None:
+def test_smaller_batches_of_an_evaluation_are_recorded(world: MakeWorld) -> None:
     made = world("training.steps=4")
     made.parts = replace(
         made.parts, evaluate=lambda: {"split": "validation", "loss": 1.0, "batch_sizes": (16, 8, 4)}

@@ -16,6 +16,8 @@ from brimful.recipe import load
 from brimful.report.page.advice import Advice, advice
 from brimful.runs import read_run
 
+Advise = Callable[..., list[Advice]]
+
 GIB = 2**30
 MIB = 2**20
 
@@ -64,7 +66,7 @@ def loader(workers: int, **seconds: float) -> JsonDict:
 
 
 @pytest.fixture
-def advised(new_run: MakeRun) -> Callable[..., list[Advice]]:
+def advised(new_run: MakeRun) -> Advise:
     """`advised(*records, samples=[...], limits={...}, plan={...})`: what a run with these records
     is told.
     """
@@ -98,7 +100,7 @@ def one(found: list[Advice], topic: str) -> Advice:
 
 
 def test_a_run_in_which_nothing_stands_out_is_left_alone(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
 ) -> None:
     calm = [
         {
@@ -121,16 +123,16 @@ def test_a_run_in_which_nothing_stands_out_is_left_alone(
     )
 
 
-def test_a_run_that_measured_nothing_is_told_nothing(advised: Callable[..., list[Advice]]) -> None:
+def test_a_run_that_measured_nothing_is_told_nothing(advised: Advise) -> None:
     assert advised() == []
 
 
-def test_seconds_are_not_worth_an_advice(advised: Callable[..., list[Advice]]) -> None:
+def test_seconds_are_not_worth_an_advice(advised: Advise) -> None:
     assert advised(*steps(0.1), *many("evaluation", 10, 0.4), end(8.0)) == []
 
 
 def test_more_loader_threads_are_advised_where_they_were_measured_to_be_faster(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
     snapshot: SnapshotAssertion,
 ) -> None:
     told = one(
@@ -142,7 +144,7 @@ def test_more_loader_threads_are_advised_where_they_were_measured_to_be_faster(
 
 
 def test_threads_that_do_not_help_are_not_advised(
-    advised: Callable[..., list[Advice]], snapshot: SnapshotAssertion
+    advised: Advise, snapshot: SnapshotAssertion
 ) -> None:
     told = one(advised(*steps(wait_s=0.31), loader(1, w1=0.040, w2=0.039), end(45.0)), "loader")
 
@@ -151,7 +153,7 @@ def test_threads_that_do_not_help_are_not_advised(
 
 
 def test_making_batches_when_they_are_needed_is_advised_against(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
 ) -> None:
     assert (
         one(advised(*steps(wait_s=0.31), loader(0, w1=0.31, w2=0.31), end(45.0)), "loader").change
@@ -169,13 +171,13 @@ def test_making_batches_when_they_are_needed_is_advised_against(
     ],
 )
 def test_waiting_without_a_fitting_measurement_brings_no_advice(
-    advised: Callable[..., list[Advice]], records: list[JsonDict]
+    advised: Advise, records: list[JsonDict]
 ) -> None:
     assert advised(*steps(wait_s=0.31), *records, end(45.0)) == []
 
 
 def test_evaluations_that_take_too_much_are_to_be_fewer(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
     snapshot: SnapshotAssertion,
 ) -> None:
     told = one(advised(*steps(), *many("evaluation", 10, 3.0), end(70.0)), "evaluation")
@@ -191,7 +193,7 @@ def test_evaluations_that_take_too_much_are_to_be_fewer(
 
 
 def test_checkpoints_after_every_evaluation_become_fewer_with_them(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
     snapshot: SnapshotAssertion,
 ) -> None:
     records = [
@@ -207,7 +209,7 @@ def test_checkpoints_after_every_evaluation_become_fewer_with_them(
 
 
 def test_checkpoints_that_the_recipe_asked_for_are_left_to_brimful(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
 ) -> None:
     records = [*steps(), *many("evaluation", 2, 0.1), *many("checkpoint", 20, 0.5), end(51.0)]
     often = yaml.safe_dump({"name": "quickstart", "checkpoint": {"every": 2}})
@@ -217,7 +219,7 @@ def test_checkpoints_that_the_recipe_asked_for_are_left_to_brimful(
 
 
 def test_compiling_that_takes_longer_than_all_steps_is_advised_against(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
 ) -> None:
     records = [*steps(0.1, first_s=10.0), end(25.0)]
 
@@ -226,7 +228,7 @@ def test_compiling_that_takes_longer_than_all_steps_is_advised_against(
 
 
 def test_throttling_is_told_with_its_share_and_its_cause(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
     snapshot: SnapshotAssertion,
 ) -> None:
     hot = [
@@ -245,7 +247,7 @@ def test_throttling_is_told_with_its_share_and_its_cause(
 
 
 def test_swap_is_that_of_the_process_where_it_is_known(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
     snapshot: SnapshotAssertion,
 ) -> None:
     swapped = [
@@ -280,7 +282,7 @@ def bounded(reason: str) -> JsonDict:
 
 
 def test_room_that_the_plan_did_not_dare_to_use_is_told(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
     snapshot: SnapshotAssertion,
 ) -> None:
     told = one(
@@ -317,7 +319,7 @@ def test_room_that_the_plan_did_not_dare_to_use_is_told(
 
 
 def test_a_disk_with_no_room_for_checkpoints_is_told(
-    advised: Callable[..., list[Advice]], snapshot: SnapshotAssertion
+    advised: Advise, snapshot: SnapshotAssertion
 ) -> None:
     records = [
         *steps(),
@@ -333,7 +335,7 @@ def test_a_disk_with_no_room_for_checkpoints_is_told(
     assert told.text == snapshot
 
 
-def test_what_costs_most_comes_first(advised: Callable[..., list[Advice]]) -> None:
+def test_what_costs_most_comes_first(advised: Advise) -> None:
     records = [
         *steps(wait_s=0.2),
         loader(1, w1=0.04, w2=0.02),
@@ -344,7 +346,7 @@ def test_what_costs_most_comes_first(advised: Callable[..., list[Advice]]) -> No
     assert [each.topic for each in advised(*records)] == ["evaluation", "loader"]
 
 
-def test_two_advices_do_not_give_one_key_two_values(advised: Callable[..., list[Advice]]) -> None:
+def test_two_advices_do_not_give_one_key_two_values(advised: Advise) -> None:
     records = [
         *steps(),
         *many("evaluation", 10, 3.0),
@@ -359,7 +361,7 @@ def test_two_advices_do_not_give_one_key_two_values(advised: Callable[..., list[
 
 
 def test_times_that_no_float_adds_up_give_no_advice_on_them(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
 ) -> None:
     records = [
         *steps(4e306),
@@ -372,7 +374,7 @@ def test_times_that_no_float_adds_up_give_no_advice_on_them(
 
 
 def test_integers_that_no_float_holds_are_no_measurements(
-    advised: Callable[..., list[Advice]],
+    advised: Advise,
 ) -> None:
     assert (
         advised(*steps(1.0), *many("evaluation", 2, 10**400), {**end(45.0), "step": 10**400}) == []

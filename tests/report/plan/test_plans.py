@@ -22,6 +22,8 @@ from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.report.plan.plans import DeviceChecks, exit_code, render, tensor_lines, write_timeline
 
+Answers = list[Surveyed | Unplanned]
+
 
 def _shown(surveyed: Sequence[Surveyed | Unplanned]) -> str:
     console = Console(width=200, record=True, file=None, force_terminal=False, quiet=False)
@@ -31,21 +33,21 @@ def _shown(surveyed: Sequence[Surveyed | Unplanned]) -> str:
 
 
 @pytest.fixture(scope="module")
-def small(new_cache: Callable[[], str]) -> list[Surveyed | Unplanned]:
+def small(new_cache: Callable[[], str]) -> Answers:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIMFUL_CACHE", new_cache())
         return survey(Recipe.model_validate(SMALL), "Tesla T4")
 
 
 @pytest.fixture(scope="module")
-def huge(new_cache: Callable[[], str]) -> list[Surveyed | Unplanned]:
+def huge(new_cache: Callable[[], str]) -> Answers:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIMFUL_CACHE", new_cache())
         return survey(Recipe.model_validate(HUGE), "Tesla T4")
 
 
 def test_one_device_is_shown_with_terms_peaks_and_micro_batches(
-    small: list[Surveyed | Unplanned],
+    small: Answers,
 ) -> None:
     shown = _shown(small)
 
@@ -71,14 +73,14 @@ def test_one_device_is_shown_with_terms_peaks_and_micro_batches(
     assert "would take less" not in shown
 
 
-def test_terms_add_up_to_what_the_device_shows(small: list[Surveyed | Unplanned]) -> None:
+def test_terms_add_up_to_what_the_device_shows(small: Answers) -> None:
     footprint = small[0].derived.footprint
 
     assert sum(footprint.terms.values()) == pytest.approx(footprint.driver.value, abs=1)
 
 
 def test_what_does_not_fit_is_shown_with_what_would_take_less(
-    huge: list[Surveyed | Unplanned], snapshot: SnapshotAssertion
+    huge: Answers, snapshot: SnapshotAssertion
 ) -> None:
     shown = _shown(huge)
 
@@ -88,7 +90,7 @@ def test_what_does_not_fit_is_shown_with_what_would_take_less(
 
 
 def test_several_devices_are_a_line_each_and_one_without_an_estimate_says_why(
-    small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned], snapshot: SnapshotAssertion
+    small: Answers, huge: Answers, snapshot: SnapshotAssertion
 ) -> None:
     lines = _shown(
         [*small, *huge, Unplanned(catalog.get("NVIDIA H200"), "no such kernel")]
@@ -108,7 +110,7 @@ def test_several_devices_are_a_line_each_and_one_without_an_estimate_says_why(
 
 
 def test_one_device_is_told_with_time_energy_and_cost_and_where_they_come_from(
-    small: list[Surveyed | Unplanned],
+    small: Answers,
     snapshot: SnapshotAssertion,
 ) -> None:
     shown = _shown(small)
@@ -134,7 +136,7 @@ def test_one_device_is_told_with_time_energy_and_cost_and_where_they_come_from(
     assert "read 2026-11-21" in shown
 
 
-def test_every_choice_is_told_with_reason_and_runner_up(small: list[Surveyed | Unplanned]) -> None:
+def test_every_choice_is_told_with_reason_and_runner_up(small: Answers) -> None:
     shown = " ".join(_shown(small).split())
 
     for choice in small[0].derived.plan.choices:
@@ -143,9 +145,7 @@ def test_every_choice_is_told_with_reason_and_runner_up(small: list[Surveyed | U
             assert f"{' '.join(choice.reason.split())}; next best: " in shown
 
 
-def test_nothing_is_wider_than_the_terminal(
-    small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned]
-) -> None:
+def test_nothing_is_wider_than_the_terminal(small: Answers, huge: Answers) -> None:
     answers = _answers(small, Budget("money", 1e-9))
 
     for surveyed in (small, huge, [*small, *huge, *small]):
@@ -157,7 +157,7 @@ def test_nothing_is_wider_than_the_terminal(
             assert max(len(line.rstrip()) for line in told) <= width
 
 
-def test_a_device_without_rate_or_price_says_so(small: list[Surveyed | Unplanned]) -> None:
+def test_a_device_without_rate_or_price_says_so(small: Answers) -> None:
     (entry,) = small
     untimed = _with_predictions(entry, {})
     unpriced = _with_predictions(
@@ -178,7 +178,7 @@ def test_a_run_of_unknown_length_is_told_by_the_billion_tokens() -> None:
 
 
 def test_the_answer_to_a_budget_and_to_sessions_stands_below(
-    small: list[Surveyed | Unplanned],
+    small: Answers,
 ) -> None:
     (entry,) = small
     name, predicted = entry.device.name, entry.derived.plan.predicted
@@ -193,7 +193,7 @@ def test_the_answer_to_a_budget_and_to_sessions_stands_below(
     assert "Sessions: 1 session of 10m 00s" in capture.get()
 
 
-def _answers(surveyed: list[Surveyed | Unplanned], budget: Budget) -> DeviceChecks:
+def _answers(surveyed: Answers, budget: Budget) -> DeviceChecks:
     (entry,) = surveyed
     return {entry.device.name: answer(budget, lambda _: entry.derived.plan.predicted, 5)}, {}
 
@@ -203,9 +203,7 @@ def _with_predictions(entry: Surveyed, predicted: Mapping[str, Prediction]) -> S
     return dataclasses.replace(entry, derived=dataclasses.replace(entry.derived, plan=plan))
 
 
-def test_the_exit_code_is_the_verdict(
-    small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned]
-) -> None:
+def test_the_exit_code_is_the_verdict(small: Answers, huge: Answers) -> None:
     unplanned = Unplanned(catalog.get("NVIDIA H200"), "no such kernel")
 
     assert [
@@ -218,7 +216,7 @@ def test_the_exit_code_is_the_verdict(
 
 
 def test_with_a_budget_only_what_surely_keeps_to_it_has_exit_code_0(
-    small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned]
+    small: Answers, huge: Answers
 ) -> None:
     kept, missed = _answers(small, Budget("time", 86400))[0], _answers(small, Budget("time", 1))[0]
 
@@ -231,7 +229,7 @@ def test_with_a_budget_only_what_surely_keeps_to_it_has_exit_code_0(
 
 
 def test_the_largest_tensors_are_named_with_their_place(
-    small: list[Surveyed | Unplanned], snapshot: SnapshotAssertion
+    small: Answers, snapshot: SnapshotAssertion
 ) -> None:
     lines = tensor_lines(small)
 
@@ -240,9 +238,7 @@ def test_the_largest_tensors_are_named_with_their_place(
     assert any("model.embed_tokens.weight" in line for line in lines)
 
 
-def test_a_timeline_is_a_figure_with_its_numbers_beside_it(
-    small: list[Surveyed | Unplanned], tmp_path: Path
-) -> None:
+def test_a_timeline_is_a_figure_with_its_numbers_beside_it(small: Answers, tmp_path: Path) -> None:
     write_timeline(small, tmp_path / "step.png")
 
     assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
@@ -250,7 +246,7 @@ def test_a_timeline_is_a_figure_with_its_numbers_beside_it(
 
 
 def test_a_timeline_of_another_type_or_of_nothing_is_refused(
-    small: list[Surveyed | Unplanned], tmp_path: Path, refuses: Refuses
+    small: Answers, tmp_path: Path, refuses: Refuses
 ) -> None:
     with refuses(RequestError):
         write_timeline(small, tmp_path / "step.pdf")
@@ -261,7 +257,7 @@ def test_a_timeline_of_another_type_or_of_nothing_is_refused(
 
 
 def test_values_for_json_hold_plan_memory_table_and_remedies(
-    huge: list[Surveyed | Unplanned],
+    huge: Answers,
 ) -> None:
     values = json.loads(json.dumps(huge[0].to_json()))
 

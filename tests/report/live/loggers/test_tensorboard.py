@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fixture_types import Captured
 from syrupy.assertion import SnapshotAssertion
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -117,7 +118,7 @@ def test_a_listener_that_hears_nothing_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_once_and_shows_no_traceback(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+    tmp_path: Path, capfd: Captured, snapshot: SnapshotAssertion
 ) -> None:
     """TensorBoard's own thread meets it first."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

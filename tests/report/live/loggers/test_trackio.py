@@ -4,6 +4,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from fixture_types import Captured
 
 from brimful.report.live.logger import LoggedRun, logging_listener
 
@@ -22,7 +23,7 @@ def _log(folder: Path) -> LoggedRun:
 
 
 def test_two_runs_of_the_same_name_are_two_and_nothing_is_printed(
-    offline: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    offline: None, tmp_path: Path, capfd: Captured
 ) -> None:
     trackio = pytest.importorskip("trackio", reason="needs the extra trackio")
     runs = [_log(tmp_path / place / "quickstart") for place in ("here", "there")]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from fixture_types import Captured
 
 from brimful.report.live.logger import LoggedRun, logging_listener
 
@@ -20,7 +21,7 @@ def _log(tmp_path: Path) -> list[str]:
 
 
 def test_without_a_key_the_files_are_written_offline_and_one_note_says_how_to_send_them(
-    offline: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    offline: None, tmp_path: Path, capfd: Captured
 ) -> None:
     (note,) = _log(tmp_path)
     assert "wandb login" in note
