@@ -321,6 +321,43 @@ def step_by_step(trainer: type[Any], worker: Worker) -> tuple[type[Any], Any]:
     return Remembering, Gate()
 
 
+def trainer_of_trl(
+    worker: Worker,
+    trainer: type[Any],
+    config: type[Any],
+    rows: str,
+    settings: Mapping[str, Any],
+    **more: Any,
+) -> Any:
+    """A trainer of TRL that tunes the model in the worker's folder `base` with adapters, and waits
+    after every step.
+
+    Args:
+        config: Class of its arguments.
+        rows: File in the worker's folder, of rows in JSON.
+        settings: Arguments beside those that all trainers get; `dtype` is that of the weights.
+        more: What this trainer alone takes.
+    """
+    import datasets
+    import peft
+    import transformers
+
+    values = {**QUIET, **TUNING, **settings}
+    worker.precision = "bf16" if values.get("bf16", True) else "fp32"
+    stepwise, gate = step_by_step(trainer, worker)
+    return stepwise(
+        model=transformers.AutoModelForCausalLM.from_pretrained(
+            worker.folder / "base", dtype=values.pop("dtype", "float32")
+        ),
+        args=config(output_dir=str(worker.folder / "trl"), **values),
+        train_dataset=datasets.Dataset.from_list(json.loads((worker.folder / rows).read_text())),
+        processing_class=transformers.AutoTokenizer.from_pretrained(worker.folder / "base"),
+        callbacks=[gate],
+        peft_config=peft.LoraConfig(**LORA, task_type="CAUSAL_LM"),
+        **more,
+    )
+
+
 def planned(recipe: Any, source: str) -> tuple[Any, Any]:
     """The data of a recipe that tunes the model in a folder, and the plan that brimful derives for
     it on this machine.

@@ -32,16 +32,13 @@ from pathlib import Path
 from typing import Any
 
 from contestant import (
-    LORA,
-    QUIET,
-    TUNING,
     Contestant,
     Worker,
     and_memory_kept,
     fastest,
     interleaved,
     setting,
-    step_by_step,
+    trainer_of_trl,
     tune_ours,
 )
 
@@ -276,16 +273,10 @@ def work(worker: PairWorker, **settings: Any) -> None:
 
 def _train_with_trl(worker: PairWorker, settings: dict[str, Any]) -> None:
     """TRL's DPOTrainer, stopped and timed at step boundaries by a callback."""
-    import datasets
-    import peft
     import torch
-    import transformers
     import trl
 
-    worker.precision = "bf16" if settings.get("bf16", True) else "fp32"
-    stepwise, gate = step_by_step(trl.DPOTrainer, worker)
-
-    class Prepared(stepwise):  # type: ignore[misc, valid-type]
+    class Prepared(trl.DPOTrainer):  # type: ignore[misc]
         """Takes rows of token ids as they are, and times the reference."""
 
         def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
@@ -295,24 +286,10 @@ def _train_with_trl(worker: PairWorker, settings: dict[str, Any]) -> None:
             with worker.reference():
                 return super()._precompute_ref_logps(*arguments)
 
-    trainer = Prepared(
-        model=transformers.AutoModelForCausalLM.from_pretrained(
-            worker.folder / "base",
-            dtype=torch.bfloat16 if worker.precision == "bf16" else torch.float32,
-        ),
-        args=trl.DPOConfig(
-            output_dir=str(worker.folder / "trl"),
-            **QUIET,
-            per_device_train_batch_size=worker.pairs,
-            train_sampling_strategy="sequential",
-            **TUNING | settings,
-        ),
-        train_dataset=datasets.Dataset.from_list(
-            json.loads((worker.folder / "ids.json").read_text())
-        ),
-        processing_class=transformers.AutoTokenizer.from_pretrained(worker.folder / "base"),
-        callbacks=[gate],
-        peft_config=peft.LoraConfig(**LORA, task_type="CAUSAL_LM"),
+    own = {"per_device_train_batch_size": worker.pairs, "train_sampling_strategy": "sequential"}
+    dtype = "bfloat16" if settings.get("bf16", True) else "float32"
+    trainer = trainer_of_trl(
+        worker, Prepared, trl.DPOConfig, "ids.json", {"dtype": dtype, **own, **settings}
     )
     adapters = torch.load(worker.folder / "adapters.pt")
     with torch.no_grad():

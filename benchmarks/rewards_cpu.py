@@ -1,25 +1,39 @@
 """A round of GRPO on a CPU, answers drawn, verified and learned in one update: brimful's loop beside
 TRL's GRPOTrainer with transformers' generation; LoRA on SmolLM2-135M-Instruct, questions on units.
 
-    python benchmarks/rewards_cpu.py [--rounds 5] [--groups 2] [--tokens 48] [--warm-up 1]
+    python benchmarks/rewards_cpu.py [--rounds 5] [--groups 4] [--tokens 48] [--warm-up 1]
+    [--only "TRL, default"]
 
 Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and backwards,
 warm-up excluded and reported, median of paired ratios with a bootstrap interval; the same weights,
-questions, verifier, group size, longest answer, temperature, loss and optimizer settings, fp32 on both
-sides (where sampler and trainer agree). TRL recomputes by default; the quicker setting without it is the
-one that is compared. Answers are drawn at random on each side, so rounds differ in length: speeds are of a
-round, and of a drawn token.
+questions, verifier, group size, longest answer, temperature, loss and optimizer settings. TRL's bf16 and
+its recomputation are its defaults; the weights are in fp32 where it loads them itself. brimful's default
+precision is what it chooses for this CPU. Answers are drawn at random on each side, so rounds differ in
+length: speeds are of a round, and of a drawn token.
+
+Validity: in fp32 loss and gradients are TRL's for the same answers (`rewards_trl.py`), and every side's
+mean reward over its rounds is recorded. In bf16 rounding differs: rewards can be compared, not equal.
 """
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from contestant import LORA, QUIET, TUNING, Contestant, Worker, interleaved, step_by_step, tune_ours
+from contestant import (
+    Contestant,
+    Worker,
+    and_memory_kept,
+    fastest,
+    interleaved,
+    setting,
+    trainer_of_trl,
+    tune_ours,
+)
 
 MODEL, GROUP = "smollm2-135m-instruct", 8
 RECIPE = """
@@ -34,9 +48,18 @@ data: {path: "builtin:unit-conversion-small", max_documents: 200, validation: 0.
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
 rewards: {verifiers: {number: 1.0}, samples_per_prompt: 8, max_new_tokens: TOKENS}
 evaluation: {base: never}
-plan: {device: cpu, threads: 1, precision: fp32}
+plan: {device: cpu, threads: 1}
 """
-OURS, TRL = "brimful", "TRL, no recomputation"
+FREELY: dict[str, Any] = {"gradient_checkpointing": False}
+TRL: dict[str, dict[str, Any]] = {
+    "TRL, default": {},
+    "TRL, no recomputation": FREELY,
+    "TRL, no recomputation, weights in bf16": FREELY | {"dtype": "bfloat16"},
+    "TRL, no recomputation, fp32": FREELY | {"bf16": False},
+}
+OURS = {"brimful": [], "brimful, fp32": ["plan.precision=fp32"]}
+DEFAULT = "TRL, default"
+NAMES = [DEFAULT, *and_memory_kept([name for name in TRL if name != DEFAULT]), *OURS]
 
 
 class _Worker(Worker):
@@ -44,8 +67,15 @@ class _Worker(Worker):
 
     tokens = 0
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.rewards: list[float] = []
+
     def work_done(self) -> int:
         return self.tokens
+
+    def asked(self, word: str) -> Any:
+        return self.rewards if word == "rewards" else super().asked(word)
 
 
 def _ours(worker: _Worker) -> None:
@@ -57,58 +87,41 @@ def _ours(worker: _Worker) -> None:
     def draw(data: Any, first_sample: int, is_stopped: Any) -> Any:
         found = real(data, first_sample, is_stopped)
         worker.tokens += sum(len(each.token_ids) for each in data._round.answers)
+        worker.rewards.append(data._round.found["watched"]["reward"])
         return found
 
     rewarded.RewardedRunData.draw = draw  # type: ignore[assignment]
-    tune_ours(worker, load(str(worker.folder / "recipe.yaml")))
+    tune_ours(worker, load(str(worker.folder / "recipe.yaml"), OURS[worker.name]))
 
 
 def _trl(worker: _Worker, options: argparse.Namespace) -> None:
-    import datasets
-    import peft
-    import torch
-    import transformers
     import trl
 
     from brimful.verify.verifier import load_verifier
 
     verify = load_verifier("number").verify
     assert verify is not None
-    worker.precision = "fp32"
-    stepwise, gate = step_by_step(trl.GRPOTrainer, worker)
 
     def rewards(completions: list[str], completion_ids: Any, answer: list[str], **_: Any) -> Any:
         worker.tokens += sum(map(len, completion_ids))
-        return [
+        found = [
             float(verify(text, right).is_correct)
             for text, right in zip(completions, answer, strict=True)
         ]
+        worker.rewards.append(statistics.mean(found))
+        return found
 
-    trainer = stepwise(
-        model=transformers.AutoModelForCausalLM.from_pretrained(
-            worker.folder / "base", dtype=torch.float32
-        ),
-        reward_funcs=rewards,
-        args=trl.GRPOConfig(
-            output_dir=str(worker.folder / "trl"),
-            **QUIET,
-            **TUNING,
-            bf16=False,
-            gradient_checkpointing=False,
-            per_device_train_batch_size=options.groups * GROUP,
-            num_generations=GROUP,
-            max_completion_length=options.tokens,
-            temperature=1.0,
-            loss_type="grpo",
-        ),
-        train_dataset=datasets.Dataset.from_list(
-            json.loads((worker.folder / "rows.json").read_text())
-        ),
-        processing_class=transformers.AutoTokenizer.from_pretrained(worker.folder / "base"),
-        callbacks=[gate],
-        peft_config=peft.LoraConfig(**LORA, task_type="CAUSAL_LM"),
-    )
-    trainer.train()
+    same = {
+        "per_device_train_batch_size": options.groups * GROUP,
+        "num_generations": GROUP,
+        "max_completion_length": options.tokens,
+        "temperature": 1.0,
+        "loss_type": "grpo",
+    }
+    settings = same | TRL[setting(worker.name)]
+    trainer_of_trl(
+        worker, trl.GRPOTrainer, trl.GRPOConfig, "rows.json", settings, reward_funcs=rewards
+    ).train()
 
 
 def _prepare(folder: Path, options: argparse.Namespace) -> None:
@@ -135,7 +148,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
 
     _prepare(folder, options)
     command = [sys.executable, *sys.argv, "--folder", str(folder), "--worker"]
-    contestants = [Contestant(name, folder, [*command, name]) for name in (TRL, OURS)]
+    contestants = [Contestant(name, folder, [*command, name]) for name in options.only]
     of_round: dict[str, list[float]] = {each.name: [] for each in contestants}
     of_token: dict[str, list[float]] = {each.name: [] for each in contestants}
     loads: list[float] = []
@@ -144,42 +157,49 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
         of_round[each.name].append(cpu_s)
         of_token[each.name].append(cpu_s / tokens)
         print(f"{each.name}: {cpu_s:.1f} s, {tokens} tokens", file=sys.stderr, flush=True)
-    result: dict[str, Any] = {
-        each.name: {
+    best = fastest(of_token)
+    default = DEFAULT if DEFAULT in of_round else best
+    results: dict[str, Any] = {}
+    for each in contestants:
+        results[each.name] = {
             "cpu_s_of_a_round": summary(of_round[each.name]),
             "tokens_per_cpu_s": summary([1 / each for each in of_token[each.name]]),
+            "round_over_default": ratio_interval(of_round[default], of_round[each.name]),
+            "round_over_best": ratio_interval(of_round[best], of_round[each.name]),
+            "token_over_default": ratio_interval(of_token[default], of_token[each.name]),
+            "token_over_best": ratio_interval(of_token[best], of_token[each.name]),
+            **{word: each.ask(word) for word in ("rewards", "precision", "memory")},
             "start_and_warm_up": each.start,
-            "memory": each.ask("memory"),
         }
-        for each in contestants
-    }
-    result |= {
+        each.quit()
+        print(each.name, json.dumps(results[each.name]))
+    values = {
+        "model": MODEL,
         "rounds": options.rounds,
         "answers_of_a_round": options.groups * GROUP,
         "most_tokens": options.tokens,
-        "speed_of_a_round": ratio_interval(of_round[TRL], of_round[OURS]),
-        "speed_of_a_token": ratio_interval(of_token[TRL], of_token[OURS]),
+        "best_of_trl": best,
+        "not_run": [name for name in NAMES if name not in options.only],
         "loads": loads,
+        "results": results,
     }
-    for each in contestants:
-        each.quit()
-    print(json.dumps(result["speed_of_a_round"]), json.dumps(result["speed_of_a_token"]))
-    print(write_record(of_this_kind_of_cpu("rewards_cpu"), result))
+    print(write_record(of_this_kind_of_cpu("rewards_cpu"), values))
 
 
 def main() -> None:
     """Compare, or be one of those that are compared."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--groups", type=int, default=2)
+    parser.add_argument("--groups", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--warm-up", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         worker = _Worker(options.worker, Path(options.folder), options.warm_up)
-        _ours(worker) if worker.name == OURS else _trl(worker, options)
+        _ours(worker) if worker.name in OURS else _trl(worker, options)
         return
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

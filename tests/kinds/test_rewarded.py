@@ -445,6 +445,15 @@ def test_questions_that_leave_no_room_are_told_and_references_are_checked(
     recipe = asking("sequence_length=40", "rewards.max_new_tokens=30")
     with pytest.raises(DataError, match="too long"):
         gather(recipe, str(recipe.model))
+    path = tmp_path / "long.jsonl"
+    rows = [{"prompt": f"Say {number}:", "completion": "a" * 500} for number in range(20)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for policy in ("error", "drop", "truncate"):  # such an answer is never learned
+        long = asking(f"data.path={path}", f"data.long_documents={policy}")
+        data = gather(long, str(long.model))
+        assert isinstance(data, RewardedRunData)
+        assert sum(map(len, data.questions.values())) == 20
+        assert {each.reference for each in data.questions["train"]} == {"a" * 500}
     path = tmp_path / "bad.jsonl"
     rows = [{"prompt": f"a {number}", "completion": "("} for number in range(20)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

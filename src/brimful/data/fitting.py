@@ -40,12 +40,15 @@ class Fitting:
         per_row: int = 1,
     ) -> "Fitting":
         """Apply `data.long_documents`; an example of sequence_length + 1 tokens gives
-        sequence_length targets. The `per_row` examples of a row are dropped together.
+        sequence_length targets. The `per_row` examples of a row are dropped together. Where the
+        model writes the answers that it learns, no row is too long for its own.
 
         Raises:
             DataError: an example is too long and may not be, or nothing of an answer is left.
         """
         most, policy = recipe.sequence_length, recipe.data.long_documents
+        if recipe.kind.draws_answers:
+            return cls(pairs, len(pairs), 0, 0, "", 0)
         long = [pair for pair in pairs if len(pair[1].ids) > most + 1]
         first = long[0][0].where if long else ""
         longest = max((len(encoded.ids) for _, encoded in pairs), default=0)
