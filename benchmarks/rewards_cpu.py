@@ -11,6 +11,9 @@ its recomputation are its defaults; the weights are in fp32 where it loads them 
 precision is what it chooses for this CPU. Answers are drawn at random on each side, so rounds differ in
 length: speeds are of a round, and of a drawn token.
 
+A right answer of this model is rare, and brimful takes no pass over groups of equal rewards. What is
+rewarded here is a digit that about half of the answers hold, so that both sides learn from every group.
+
 Validity: in fp32 loss and gradients are TRL's for the same answers (`rewards_trl.py`), and every side's
 mean reward over its rounds is recorded. In bf16 rounding differs: rewards can be compared, not equal.
 """
@@ -36,6 +39,8 @@ from contestant import (
 )
 
 MODEL, GROUP = "smollm2-135m-instruct", 8
+PATTERN = "(?s).*[05].*"
+"""What is rewarded: one of two digits, which about half of the answers of a group hold."""
 RECIPE = """
 name: rewards-cpu
 method: grpo
@@ -44,9 +49,9 @@ adapter: {rank: 16, alpha: 32}
 sequence_length: 160
 batch: {sequences: ANSWERS}
 training: {steps: 100000}
-data: {path: "builtin:unit-conversion-small", max_documents: 200, validation: 0.05}
+data: {path: DATA, validation: 0.05}
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
-rewards: {verifiers: {number: 1.0}, samples_per_prompt: 8, max_new_tokens: TOKENS}
+rewards: {verifiers: {regex: 1.0}, samples_per_prompt: 8, max_new_tokens: TOKENS}
 evaluation: {base: never}
 plan: {device: cpu, threads: 1}
 """
@@ -99,7 +104,7 @@ def _trl(worker: _Worker, options: argparse.Namespace) -> None:
 
     from brimful.verify.verifier import load_verifier
 
-    verify = load_verifier("number").verify
+    verify = load_verifier("regex").verify
     assert verify is not None
 
     def rewards(completions: list[str], completion_ids: Any, answer: list[str], **_: Any) -> Any:
@@ -125,7 +130,7 @@ def _trl(worker: _Worker, options: argparse.Namespace) -> None:
 
 
 def _prepare(folder: Path, options: argparse.Namespace) -> None:
-    """Base, recipe, and the questions as both sides' templates write them."""
+    """Base, recipe, questions on units, and the same as both sides' templates write them."""
     from brimful.kinds.rewarded import RewardedRunData
     from brimful.kinds.run_data import gather
     from brimful.model.obtained import folder_of_model
@@ -133,12 +138,17 @@ def _prepare(folder: Path, options: argparse.Namespace) -> None:
 
     (folder / "base").symlink_to(folder_of_model(MODEL).resolve())
     text = RECIPE.replace("BASE", str(folder / "base")).replace("TOKENS", str(options.tokens))
+    text = text.replace("DATA", str(folder / "asked.jsonl"))
     (folder / "recipe.yaml").write_text(text.replace("ANSWERS", str(options.groups * GROUP)))
-    data = gather(load(str(folder / "recipe.yaml")), str(folder / "base"))
+    units = ["data.path=builtin:unit-conversion-small", "data.max_documents=200"]
+    recipe = str(folder / "recipe.yaml")
+    data = gather(load(recipe, [*units, "rewards.verifiers={number: 1.0}"]), str(folder / "base"))
     assert isinstance(data, RewardedRunData)
+    questions = data.questions["train"]
+    asked = [{"prompt": each.text, "completion": PATTERN} for each in questions]
+    (folder / "asked.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in asked))
     rows = [
-        {"prompt": data.tokenizer.decode(each.prompt_ids), "answer": each.reference}
-        for each in data.questions["train"]
+        {"prompt": data.tokenizer.decode(each.prompt_ids), "answer": PATTERN} for each in questions
     ]
     (folder / "rows.json").write_text(json.dumps(rows))
 

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.data.batches import IGNORED, MicroBatch
-from brimful.data.example_batches import ExampleBatch, ExampleSequences, evaluation_batches
+from brimful.data.example_batches import (
+    ExampleBatch,
+    ExampleSequences,
+    evaluation_batches,
+    pairs_of,
+)
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 
@@ -22,9 +27,18 @@ SIZES = [(3, 4), (1, 1), (2, 14), (5, 1), (1, 7), (6, 6), (1, 2), (9, 3), (4, 4)
 def one_by_one(micro: MicroBatch) -> list[tuple[list[int], list[int]]]:
     """Inputs and targets of each example of a micro-batch, padding left out."""
     if micro.lengths_E is not None:
+        lengths = micro.lengths_E.tolist()
+        after = [-1] * len(lengths) if micro.after_E is None else micro.after_E.tolist()
+        parts = [row_BT[0].split(lengths) for row_BT in (micro.inputs_BT, micro.targets_BT)]
         pieces = zip(
-            micro.inputs_BT[0].split(micro.lengths_E.tolist()),
-            micro.targets_BT[0].split(micro.lengths_E.tolist()),
+            *(
+                [
+                    part[number] if before < 0 else torch.cat([part[before], part[number]])
+                    for number, before in enumerate(after)
+                    if number not in after
+                ]
+                for part in parts
+            ),
             strict=True,
         )
     else:
@@ -125,6 +139,39 @@ def test_padded_rows_are_of_similar_length(example_split: Split) -> None:
     assert all(micro.lengths_E is None for micro in micros)
 
 
+def test_a_question_lies_once_before_all_its_answers(example_split: Split) -> None:
+    """One that is a small part of its answers, whose copies would take more, lies in each."""
+    asked, said = [[1, 2, 3, 4], [5, 6, 7, 8, 9]], [[10, 11], [12], [13, 14, 15]]
+    rows = [[*question, *answer] for answer in said for question in asked]
+    rows += [[1, 2, *range(20, 40)], [1, 2, *range(20, 39)]]
+    lengths = [len(row) for row in rows]
+    starts = [len(question) for _ in said for question in asked] + [2, 2]
+    is_target = [
+        place >= start for start, n in zip(starts, lengths, strict=True) for place in range(n)
+    ]
+    split = ExampleSplit(
+        np.concatenate(rows).astype(np.uint32),
+        np.array(is_target),
+        np.cumsum([0, *lengths]),
+        0,
+        (Example("", "", "", ""),) * len(rows),
+    )
+    numbers = np.arange(len(rows))
+    kept = {"number": numbers.astype(np.float32)}
+    batch = ExampleBatch(pairs_of(split, numbers), 200, "shared", kept=kept)
+
+    (micro,) = batch.micro_batches((1,))
+
+    assert sorted(one_by_one(micro)) == expected(split, numbers)
+    assert micro.lengths_E is not None and micro.after_E is not None
+    assert micro.lengths_E.tolist() == [3, 2, 1, 3, 4, 2, 1, 3, 21, 20]
+    assert micro.after_E.tolist() == [-1, 0, 0, 0, -1, 4, 4, 4, -1, -1]
+    assert micro.kept["number"].tolist() == [0, 2, 4, 1, 3, 5, 6, 7]
+    assert micro.model_inputs()["position_ids"][0, :9].tolist() == [0, 1, 2, 3, 4, 3, 3, 4, 5]
+    assert len(list(batch.micro_batches((1,)))) == 1
+    assert len(list(ExampleBatch(batch.pairs, 30, "shared").micro_batches((1,)))) == 3
+
+
 def test_a_split_with_too_long_an_example_is_a_mistake_of_the_caller(
     example_split: Split, refuses: Refuses
 ) -> None:
@@ -162,7 +209,7 @@ def test_every_layout_and_size_holds_the_same_within_its_budget(
     budget or empty. The positions of each are known without making it.
     """
     longest, count = 23, split.num_examples
-    for layout in ("packed", "padded"):
+    for layout in ("packed", "padded", "shared"):
         sequences = ExampleSequences(split, longest, layout, seed=0)  # type: ignore[arg-type]
         batch = sequences.batch(0, count)
         for sizes in ((2 * size,), (size, size), (1,)):
@@ -178,7 +225,8 @@ def test_every_layout_and_size_holds_the_same_within_its_budget(
             assert sorted(targets) == split.tokens_N[split.is_target_N].tolist()
             budget, positions = max(sizes) * longest, [micro.inputs_BT.numel() for micro in micros]
             assert max(positions) <= budget
-            assert sequences.positions_of_passes(0, count, budget) == positions
+            if layout != "shared":
+                assert sequences.positions_of_passes(0, count, budget) == positions
             assert all(len(micro.scored_N) for micro in micros if micro.scored_N is not None)
 
 

@@ -20,7 +20,14 @@ from transformers import DynamicCache, PreTrainedModel
 
 from brimful.generation.copied_weights import copied_weights
 from brimful.generation.engine import Engine
-from brimful.generation.quick_blocks import PROMPT_ROWS, ROWS, Product, Weight
+from brimful.generation.quick_blocks import (
+    FEWER_ROWS,
+    PROMPT_ROWS,
+    ROWS,
+    Product,
+    Weight,
+    filled_rows,
+)
 from brimful.generation.requests import Request, StopRules
 from brimful.generation.sampler import SamplingSettings
 from brimful.planning.kv_cache import QUICK_MODEL_TYPES
@@ -125,6 +132,39 @@ def test_a_quick_block_keeps_keys_in_the_cache_by_either_name(name: str) -> None
         turned = model.model.rotary_emb(torch.zeros(1), position_ids=PROMPT[:1])
         block.forward(torch.ones(1, 6, 256), position_embeddings=turned, **{name: cache})
     assert cache.get_seq_length() == 6
+
+
+@pytest.mark.parametrize("size", [(192, 64), (64, 192), (96, 63)])
+def test_products_have_fewer_rows_only_where_that_is_rounded_alike(size: tuple[int, int]) -> None:
+    """A row of random numbers has the bits that it has among `ROWS` of them."""
+    generator = torch.Generator().manual_seed(1)
+    weight, x = (
+        torch.randn(size, generator=generator),
+        torch.randn(ROWS, size[1], generator=generator),
+    )
+    multiply = Product(Weight(weight, None))
+
+    whole = multiply(x.bfloat16())
+
+    assert filled_rows(ROWS, *size) in (FEWER_ROWS, ROWS)
+    for rows in range(1, ROWS):
+        assert torch.equal(multiply(x.bfloat16()[:rows]), whole[:rows])
+
+
+def test_a_processor_that_rounds_by_the_number_of_rows_gets_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the last bit is enough to tell."""
+    real = torch.ops.mkldnn._linear_pointwise
+    noise = 2.0**-20
+
+    def other(x: Tensor, *arguments: object) -> Tensor:
+        found: Tensor = real(x, *arguments)
+        assert found.abs().max() > 0
+        return found if len(x) > FEWER_ROWS else found + noise
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", other)
+    assert filled_rows.__wrapped__(ROWS, 32, 64) == ROWS
 
 
 @pytest.mark.parametrize("rows", [ROWS, PROMPT_ROWS])

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from brimful.data.batches import IGNORED, MicroBatch
+from brimful.data.example_batches import ExampleBatch, _Pair
 from brimful.model import packed_attention
 from brimful.model.attention import BLOCK_ROWS
 from brimful.model.description import PACKABLE
@@ -153,6 +154,26 @@ def test_packed_padded_and_one_by_one_give_the_same_loss_and_gradients(
     _assert_equal(_loss_and_gradients(_model(kind), [_packed(examples)]), one_by_one)
     _assert_equal(_loss_and_gradients(_model(kind), [_padded(examples)]), one_by_one)
     _assert_equal(_loss_and_gradients(_model(kind, reference), [_padded(examples)]), one_by_one)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2", "mistral"])
+def test_examples_that_begin_alike_give_the_same_when_that_is_computed_once(kind: str) -> None:
+    """Whether a window holds what they begin with or not."""
+    question_T = torch.randint(1, 60, (24,), generator=torch.Generator().manual_seed(2))
+    examples = []
+    for inputs_T, targets_T in _examples((30, 26, 90)):
+        inputs_T[:24] = question_T
+        targets_T[:23] = IGNORED
+        targets_T[23:] = 7
+        examples.append((inputs_T, targets_T))
+    pairs = [_Pair(inputs_T.numpy(), targets_T.numpy()) for inputs_T, targets_T in examples]
+    (shared,) = ExampleBatch(tuple(pairs), 256, "shared").micro_batches((1,))
+    assert shared.inputs_BT.shape == (1, 23 + 7 + 3 + 67)
+    model = _model(kind)
+
+    expected = _loss_and_gradients(model, [_packed([each]) for each in examples])
+
+    _assert_equal(_loss_and_gradients(model, [shared]), expected)
 
 
 @pytest.mark.parametrize("kind", sorted(PACKABLE))

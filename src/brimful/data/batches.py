@@ -30,6 +30,9 @@ class MicroBatch:
             made for the others; None: all are computed.
         lengths_E: int64 on the CPU: lengths of the examples that lie end to end in the only row (B
             = 1), adding up to T; None: one per row.
+        after_E: int64 on the CPU, where a row is packed: the number of the example that each goes
+            on from, so that tokens that several begin with are there once, or -1; None: all begin
+            anew.
         mask_BT: int64, 1 where a position is text and 0 where it is padding, for models that look
             to the right; None: not needed.
         weights: float32, of the shape of the targets: how much each counts; None: all alike. Of
@@ -42,6 +45,7 @@ class MicroBatch:
     targets_BT: Tensor
     scored_N: Tensor | None = None
     lengths_E: Tensor | None = None
+    after_E: Tensor | None = None
     mask_BT: Tensor | None = None
     weights: Tensor | None = None
     kept: Mapping[str, Tensor] = field(default_factory=dict)
@@ -73,18 +77,24 @@ class MicroBatch:
 
     def model_inputs(self) -> JsonDict:
         """Keyword arguments for a transformers body: positions begin anew with every packed
-        example.
+        example, or behind the one that it goes on from.
         """
         if self.lengths_E is None:
             return {"input_ids": self.inputs_BT} | (
                 {} if self.mask_BT is None else {"attention_mask": self.mask_BT}
             )
-        positions_T = torch.cat([torch.arange(length) for length in self.lengths_E.tolist()])
+        lengths = self.lengths_E.tolist()
+        firsts = [0] * len(lengths)
+        if self.after_E is not None:
+            firsts = [lengths[each] if each >= 0 else 0 for each in self.after_E.tolist()]
+        positions_T = torch.cat(
+            [torch.arange(first, first + n) for first, n in zip(firsts, lengths, strict=True)]
+        )
         return {
             "input_ids": self.inputs_BT,
             "position_ids": moved(positions_T[None], self.inputs_BT.device),
             "packed_lengths": self.lengths_E,
-        }
+        } | ({} if self.after_E is None else {"packed_after": self.after_E})
 
 
 class StepBatch(Protocol):

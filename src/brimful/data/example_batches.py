@@ -7,6 +7,7 @@ of a row, E examples, N tokens.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from brimful.data.bins import even_bins, longest_first
 from brimful.data.examples import ExampleSplit
 from brimful.data.sequences import PAD_MULTIPLE, Shuffle
 
+Layout = Literal["packed", "padded", "shared"]
+
 
 class _Pair(NamedTuple):
     """An example of n tokens as n - 1 inputs and what follows each of them, `IGNORED` where that is
@@ -27,6 +30,14 @@ class _Pair(NamedTuple):
 
     inputs_T: Ints
     targets_T: Ints
+
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        """The inputs before the one that the first learned token follows; none where they are so
+        short a part that copies of their keys and values could take more than is saved.
+        """
+        length = int(np.argmax(self.targets_T != IGNORED))
+        return tuple(self.inputs_T[:length].tolist()) if 6 * length >= len(self.inputs_T) else ()
 
 
 class ExampleSequences:
@@ -38,7 +49,8 @@ class ExampleSequences:
         sequence_length: Positions of a sequence (T): a micro-batch has at most the recipe's
             sequences times T positions.
         layout: packed: the examples of a micro-batch end to end in one row; padded: one per row,
-            rows of similar length together.
+            rows of similar length together; shared: packed, and what examples begin with alike,
+            before their first learned token, is there once.
         seed: The seed of the shuffle.
         per_sample: Examples of a sample, one after another in the split.
 
@@ -50,7 +62,7 @@ class ExampleSequences:
         self,
         split: ExampleSplit,
         sequence_length: int,
-        layout: Literal["packed", "padded"] = "packed",
+        layout: Layout = "packed",
         seed: int = 0,
         per_sample: int = 1,
     ) -> None:
@@ -59,7 +71,7 @@ class ExampleSequences:
             raise ValueError(f"need longest example {longest} <= sequence_length {sequence_length}")
         self._split = split
         self._sequence_length = sequence_length
-        self._layout: Literal["packed", "padded"] = layout
+        self._layout = layout
         self._per_sample = per_sample
         self._shuffle = Shuffle(len(self), seed)
 
@@ -100,7 +112,7 @@ class ExampleBatch:
 
     pairs: tuple[_Pair, ...]
     sequence_length: int
-    layout: Literal["packed", "padded"]
+    layout: Layout
     per_sample: int = 1
     kept: Mapping[str, Floats32] = field(default_factory=dict)
     """Values of each example, as `MicroBatch.kept`."""
@@ -122,11 +134,38 @@ class ExampleBatch:
         """
         each, limit = self.per_sample, self.sequence_length
         lengths = [len(pair.inputs_T) for pair in self.pairs]
-        for numbers in _passes(lengths, each, max(sizes) * limit * each, limit, self.layout):
+        budget = max(sizes) * limit * each
+        if self.layout == "shared":
+            passes = _alike_together(self.pairs, budget)
+        else:
+            passes = _passes(lengths, each, budget, limit, self.layout)
+        for numbers in passes:
             pairs = [self.pairs[number] for number in numbers]
-            micro = _padded(pairs, limit) if self.layout == "padded" else _packed(pairs)
+            if self.layout == "shared":
+                micro = _sharing(pairs)
+            else:
+                micro = _padded(pairs, limit) if self.layout == "padded" else _packed(pairs)
             kept = {name: torch.from_numpy(values[numbers]) for name, values in self.kept.items()}
             yield replace(micro, kept=kept)
+
+
+def _alike_together(pairs: Sequence[_Pair], budget: int) -> Iterator[list[int]]:
+    """Numbers of the examples of each pass: those that begin alike follow each other, and a pass
+    has no more positions than if nothing were shared, which keys and values take.
+    """
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, pair in enumerate(pairs):
+        groups.setdefault(pair.beginning, []).append(number)
+    rows: list[int] = []
+    room = budget
+    for number in chain.from_iterable(groups.values()):
+        length = len(pairs[number].inputs_T)
+        if rows and length > room:
+            yield rows
+            rows, room = [], budget
+        rows.append(number)
+        room -= length
+    yield rows
 
 
 def _passes(
@@ -203,6 +242,23 @@ def _packed(pairs: Sequence[_Pair]) -> MicroBatch:
     lengths = [len(pair.inputs_T) for pair in pairs]
     inputs_N, targets_N = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     return _micro_batch(inputs_N[None], targets_N[None], torch.tensor(lengths))
+
+
+def _sharing(pairs: Sequence[_Pair]) -> MicroBatch:
+    """One row, in which each beginning lies once, before the first example that goes on from it."""
+    places: dict[tuple[int, ...], int] = {(): -1}
+    parts: list[_Pair] = []
+    after: list[int] = []
+    for pair in pairs:
+        beginning = pair.beginning
+        length = len(beginning)
+        if beginning not in places:
+            places[beginning] = len(parts)
+            parts.append(_Pair(pair.inputs_T[:length], pair.targets_T[:length]))
+            after.append(-1)
+        parts.append(_Pair(pair.inputs_T[length:], pair.targets_T[length:]))
+        after.append(places[beginning])
+    return replace(_packed(parts), after_E=torch.tensor(after))
 
 
 def _padded(pairs: Sequence[_Pair], limit: int) -> MicroBatch:

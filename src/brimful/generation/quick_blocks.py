@@ -9,6 +9,7 @@ Shapes: B texts, T tokens of each, N rows of a product (all tokens), W width, H 
 heads, D head size.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -22,8 +23,12 @@ from brimful.model.cache_name import CACHE_NAME, takes_cache
 
 ROWS = 64
 """Every product in bf16 has so many rows; missing ones are filled up with zeros. How a product is
-rounded depends on its number of rows, and a text must not depend on how many others are written. On
-a Xeon with AMX, 64 rows take 1.4 times as long as 16 rows (1536 x 576, by hand).
+rounded can depend on its number of rows, and a text must not depend on how many others are written.
+On a Xeon with AMX, 64 rows take 1.4 times as long as 16 rows (1536 x 576, by hand).
+"""
+FEWER_ROWS = 16
+"""Where products were seen to be rounded alike whatever their rows, they are filled up to multiples
+of this: without AMX, 64 rows take 3.4 times as long as 16 rows (an EPYC, the same product).
 """
 PROMPT_ROWS = 256
 """Rows of every product where prompts are read: 0.7 of the time of four products of 64 rows."""
@@ -46,6 +51,7 @@ class Product:
     def __init__(self, *weights: Weight) -> None:
         weight_OI = torch.cat([each.weight_OI.detach().to(torch.bfloat16) for each in weights])
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI, ROWS)
+        self._size = len(weight_OI), weight_OI.shape[1]
         self._bias_O: Tensor | None = None
         if any(each.bias_O is not None for each in weights):
             parts = [_bias_of(each) for each in weights]
@@ -59,18 +65,19 @@ class Product:
         activation: str = "none",
         gate_NO: Tensor | None = None,
     ) -> Tensor:
-        """Multiply in products of `rows` rows.
+        """Multiply in products of `rows` rows, or of fewer ones that are rounded alike.
 
         Args:
             x_NI: Inputs in bf16.
-            rows: Rows of every product.
+            rows: Most rows of a product.
             activation: "swish": computed before the result is rounded.
             gate_NO: What the result is multiplied with before it is rounded; in bf16.
 
         Returns:
             In bf16; in fp32 where there is a bias.
         """
-        x_NI, num_rows = _filled(x_NI, rows), len(x_NI)
+        fill, num_rows = filled_rows(rows, *self._size), len(x_NI)
+        x_NI = _filled(x_NI, fill)
         if gate_NO is None:
             blocks = [
                 torch.ops.mkldnn._linear_pointwise(x, self._weight, None, activation, [], "")
@@ -80,11 +87,33 @@ class Product:
             blocks = [
                 torch.ops.mkldnn._linear_pointwise.binary(x, gate, self._weight, None, "mul")
                 for x, gate in zip(
-                    x_NI.split(rows), _filled(gate_NO, rows).split(rows), strict=True
+                    x_NI.split(rows), _filled(gate_NO, fill).split(rows), strict=True
                 )
             ]
         output_NO = (blocks[0] if len(blocks) == 1 else torch.cat(blocks))[:num_rows]
         return output_NO if self._bias_O is None else output_NO + self._bias_O
+
+
+@functools.cache
+def filled_rows(most_rows: int, outputs: int, inputs: int) -> int:
+    """Return of what number products get a multiple of rows: `FEWER_ROWS` if this processor rounds
+    products of weights of this size alike with any such number of rows up to the most, else the
+    most. The numbers that are tried cancel out, so that a result is nothing but rounding, and
+    another order of adding them shows.
+    """
+    generator = torch.Generator().manual_seed(0)
+    half_OJ = torch.randn(outputs, inputs // 2, generator=generator)
+    weight_OI = torch.cat([half_OJ, half_OJ], 1).to(torch.bfloat16)
+    weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI, ROWS)
+    half_NJ = torch.randn(most_rows, inputs // 2, generator=generator)
+    x_NI = torch.cat([half_NJ, -half_NJ], 1).to(torch.bfloat16)
+    multiply = torch.ops.mkldnn._linear_pointwise
+    whole_NO = multiply(x_NI, weight, None, "none", [], "")
+    are_alike = all(
+        torch.equal(multiply(x_NI[:rows], weight, None, "none", [], ""), whole_NO[:rows])
+        for rows in range(FEWER_ROWS, most_rows, FEWER_ROWS)
+    )
+    return FEWER_ROWS if are_alike and inputs % 2 == 0 else most_rows
 
 
 def _bias_of(weight: Weight) -> Tensor:
@@ -204,10 +233,10 @@ class QuickBlock:
             texts = len(hidden_states)
             attended_NX = self._read(query, key, value, cache, texts)
         residual_NW = residual_NW + self._out_of_heads(attended_NX, rows)
-        normed_NW = _filled(self._norms[1](residual_NW), rows)
+        normed_NW = self._norms[1](residual_NW)
         gate_NX = self._gate(normed_NW, rows, activation="swish")
         inner_NX = self._up(normed_NW, rows, gate_NO=gate_NX)
-        output_NW = residual_NW + self._down(inner_NX, rows)[: len(residual_NW)]
+        output_NW = residual_NW + self._down(inner_NX, rows)
         return output_NW.view(hidden_states.shape)
 
     def _rotated(

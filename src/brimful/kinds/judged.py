@@ -17,10 +17,10 @@ from transformers import PreTrainedModel
 from brimful.base.arrays import Floats32, Ints
 from brimful.base.warning_codes import all_coded
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, ExampleSequences, pairs_of
+from brimful.data.example_batches import ExampleBatch, ExampleSequences, Layout, pairs_of
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example, text_of_prompt
-from brimful.kinds.pairs import Layout, PairLikelihood, PairRunData
+from brimful.kinds.pairs import PairLikelihood, PairRunData
 from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
 from brimful.base.units import format_duration
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, ExampleSequences
+from brimful.data.example_batches import ExampleBatch, ExampleSequences, Layout
 from brimful.data.examples import ExampleSplit, PreparedExamples
 from brimful.data.formats import Example
 from brimful.evaluation.likelihood import Likelihood, summarise
@@ -68,7 +68,6 @@ MOST_JUDGED = 2000
 """Chosen answers that verifiers read before a run."""
 MOST_DISPLACED = 0.5
 """Share of held-out pairs from which likelihood displacement is told."""
-Layout = Literal["packed", "padded"]
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.text import plural
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, pairs_of
+from brimful.data.example_batches import ExampleBatch, Layout, pairs_of
 from brimful.data.examples import PreparedExamples
 from brimful.data.sequences import Shuffle
 from brimful.kinds.examples import ExampleRunData
-from brimful.kinds.pairs import Layout, PairLikelihood
+from brimful.kinds.pairs import PairLikelihood
 from brimful.kinds.rewarded_questions import read_rewarded
 from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.longest_pass import LongestPassAt
@@ -341,7 +341,10 @@ class RewardedRunData(ExampleRunData):
 
     @property
     def _layout(self) -> Layout:
-        return "packed" if self._plan.packing == "packed" else "padded"
+        """On a CPU the question of a group is computed once; CUDA's kernel takes whole answers."""
+        if self._plan.packing != "packed":
+            return "padded"
+        return "shared" if self._plan.device["kind"] == "cpu" else "packed"
 
     def sequences(self, plan: Plan) -> "RewardedRunData":  # type: ignore[override]
         return self

@@ -74,7 +74,7 @@ def _attend(
             " model with"
             " plan.packing=padded"
         )
-    packed_lengths = others.get("packed_lengths")
+    packed_lengths, packed_after = others.get("packed_lengths"), others.get("packed_after")
     kernel = _Kernel(
         mask=attention_mask,
         window=others.get("sliding_window"),
@@ -85,12 +85,11 @@ def _attend(
     query, key = query.to(value.dtype), key.to(value.dtype)
     if packed_lengths is None:
         return kernel.attend(query, key, value).contiguous(), None
-    return (
-        kernel.attend_within(
-            query, key, value, [length for length in packed_lengths.tolist() if length]
-        ),
-        None,
-    )
+    lengths_E = [length for length in packed_lengths.tolist() if length]
+    if packed_after is not None:
+        after_E = packed_after.tolist()[: len(lengths_E)]
+        return kernel.attend_after(query, key, value, lengths_E, after_E), None
+    return kernel.attend_within(query, key, value, lengths_E), None
 
 
 @dataclass(frozen=True)
@@ -122,6 +121,18 @@ class _Kernel:
         )
         return torch.cat([self.attend(*heads) for heads in examples], dim=1)
 
+    def attend_after(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths_E: list[int], after_E: list[int]
+    ) -> Tensor:
+        """Attend within examples, each of which may go on from an earlier one."""
+        queries, keys, values = (heads.split(lengths_E, dim=2) for heads in (query, key, value))
+        attended = []
+        for number, after in enumerate(after_E):
+            seen = [number] if after < 0 else [after, number]
+            key, value = (torch.cat([each[n] for n in seen], 2) for each in (keys, values))
+            attended.append(self.attend(queries[number], key, value))
+        return torch.cat(attended, dim=1)
+
     def by_lengths(self, query: Tensor, key: Tensor, value: Tensor, lengths_E: list[int]) -> Tensor:
         """Attend within examples by one call of the flash kernel, which takes grouped heads.
 
@@ -146,14 +157,15 @@ class _Kernel:
         return attended_THD[None]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attend within whole rows."""
-        length = query.shape[2]
-        if self._takes_blocks(value, length):
+        """Attend within whole rows, whose keys may begin before the queries."""
+        length = key.shape[2]
+        before = length - query.shape[2]
+        if not before and self._takes_blocks(value, length):
             return self._by_blocks(query, key, value, [length])
         mask = self.mask
-        if mask is None and (self.softcap is not None or not self._sees_all(length)):
+        if mask is None and (before or self.softcap is not None or not self._sees_all(length)):
             window = None if self._sees_all(length) else self.window
-            mask = _visible(length, window, query.device)
+            mask = _visible(length, window, query.device)[before:]
         if mask is not None and self.softcap is not None:
             return self._from_scores(query, *for_every_head(query, key, value), mask, self.softcap)
         is_grouped = mask is None and _has_flash_kernel(query, key, value, self.dropout)

@@ -5,14 +5,14 @@ Suffixes: A answers of a round, Q questions, G answers to a question.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, pairs_of
+from brimful.data.example_batches import ExampleBatch, Layout, pairs_of
 from brimful.data.examples import ExampleSplit
 from brimful.recipe.rewards import RewardsRecipe
 from brimful.selection.answer_journal import DrawnAnswer
@@ -53,7 +53,7 @@ class AnswerBatch(ExampleBatch):
         divisor: float,
         rules: RewardsRecipe,
         sequence_length: int,
-        layout: Literal["packed", "padded"],
+        layout: Layout,
     ) -> Self:
         """Return answers of a round as a step learns from them.
 

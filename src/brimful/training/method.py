@@ -252,8 +252,9 @@ def _with_as_many_lengths_as_positions(micro: MicroBatch) -> MicroBatch:
     """
     if micro.lengths_E is None:
         return micro
-    missing = micro.inputs_BT.shape[1] - len(micro.lengths_E)
-    return replace(micro, lengths_E=nn.functional.pad(micro.lengths_E, (0, missing)))
+    fill = (0, micro.inputs_BT.shape[1] - len(micro.lengths_E))
+    after_E = None if micro.after_E is None else nn.functional.pad(micro.after_E, fill, value=-1)
+    return replace(micro, lengths_E=nn.functional.pad(micro.lengths_E, fill), after_E=after_E)
 
 
 def blocks_of(model: PreTrainedModel) -> nn.ModuleList:
