@@ -163,7 +163,8 @@ def test_a_question_lies_once_before_all_its_answers(example_split: Split) -> No
     (micro,) = batch.micro_batches((1,))
 
     assert sorted(one_by_one(micro)) == expected(split, numbers)
-    assert micro.lengths_E is not None and micro.after_E is not None
+    assert micro.lengths_E is not None
+    assert micro.after_E is not None
     assert micro.lengths_E.tolist() == [3, 2, 1, 3, 4, 2, 1, 3, 21, 20]
     assert micro.after_E.tolist() == [-1, 0, 0, 0, -1, 4, 4, 4, -1, -1]
     assert micro.kept["number"].tolist() == [0, 2, 4, 1, 3, 5, 6, 7]

@@ -28,6 +28,8 @@ from brimful.recipe.rewards import RewardsRecipe
 from brimful.recipe.rft import PROGRAM_VERIFIERS
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
+from brimful.report.kinds import report_kind
+from brimful.report.page.plots import curves
 from brimful.report.predictions import comparisons
 from brimful.report.time_spent import time_spent
 from brimful.runs import read_run
@@ -117,7 +119,13 @@ def test_the_reward_of_a_small_model_rises_and_what_is_in_memory_does_not(
     scores = read_json(folder / "scores.json")["validation"]
     assert scores["windows"] == gather(recipe, str(recipe.model)).validation_count
     assert scores["loss"] == pytest.approx(1 - scores["named"]["reward"])
-    assert "reward" in (folder / "report.html").read_text()
+    run_folder = read_run(folder)
+    drawn = {each.key: each for each in curves(run_folder)}
+    assert next(iter(drawn)) == "named-reward"
+    assert [key for key, each in drawn.items() if each.is_main] == ["named-reward"]
+    told_reward = f"gets {1 - scores['loss']:.0%} of the reward"
+    assert told_reward in report_kind(run_folder).verdict(run_folder)
+    assert [card.name for card in report_kind(run_folder).score_cards(run_folder)] == ["Reward"]
 
 
 @pytest.mark.parametrize("way", WAYS)

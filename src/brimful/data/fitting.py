@@ -61,13 +61,7 @@ class Fitting:
                 " choose data.long_documents=drop or data.long_documents=truncate."
             )
         if policy == "drop":
-            rows = zip(*[iter(pairs)] * per_row, strict=True)
-            kept = [
-                pair
-                for row in rows
-                if all(len(encoded.ids) <= most + 1 for _, encoded in row)
-                for pair in row
-            ]
+            kept = _short(pairs, most + 1, per_row)
             if not kept:
                 raise DataError(
                     f"all {len(pairs)} {name} examples are longer than sequence_length {most}, so"
@@ -95,6 +89,14 @@ class Fitting:
                 split=name,
                 longest=self.longest,
             )
+
+
+def _short(
+    pairs: list[tuple[Example, EncodedExample]], length: int, per_row: int
+) -> list[tuple[Example, EncodedExample]]:
+    rows = zip(*[iter(pairs)] * per_row, strict=True)
+    short = (row for row in rows if max(len(encoded.ids) for _, encoded in row) <= length)
+    return [pair for row in short for pair in row]
 
 
 def _cut(

@@ -207,15 +207,29 @@ class JudgedReport(PairsReport):
         return "Loss of telling desired answers from others"
 
 
-class RewardedReport(JudgedReport):
+class RewardedReport(ExamplesReport):
     """A published model that has learned from the rewards of its own answers."""
 
     data_heading = "Questions"
-    samples = "questions"
-    told = "gets the whole reward for"
+    loss_unit = "share of the reward that is missed"
+
+    def verdict(self, run: RunFolder) -> str:
+        """The share of the reward that it gets for held-out questions."""
+        score, before = main_score(run), score_before(run)
+        if score is None or score.loss is None:
+            return ""
+        text = f"For held-out questions ({score.name}) it gets {1 - score.loss:.0%} of the reward"
+        if before is not None and before.loss is not None:
+            text += f"; it was {1 - before.loss:.0%} before tuning"
+        return f"{text}."
+
+    def loss_cards(self, score: SplitScore) -> list[Card]:
+        if score.loss is None:
+            return []
+        return [Card("Reward", f"{1 - score.loss:.0%}", "of the most that answers can get")]
 
     def loss_title(self, run: RunFolder) -> str:
-        return "Loss of rewarded answers; held out: the share of the reward that is missed"
+        return f"Loss of rewarded answers; held out: the {self.loss_unit}"
 
 
 class MaskedReport(ReportKind):

@@ -16,6 +16,10 @@ UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
 """Endings of names that are units."""
 ERROR_DIGITS_BELOW = 0.1
 """Relative errors below this are shown with one decimal."""
+REWARD = "reward"
+"""A value that a method names and that is shown first: where answers are rewarded, the loss is
+always about 0 and says nothing.
+"""
 _ABBREVIATED = {"kl": "KL"}
 MINUS = "\N{MINUS SIGN}"
 

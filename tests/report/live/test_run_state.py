@@ -51,6 +51,15 @@ def test_steps_logged_in_one_burst_do_not_make_the_run_look_fast() -> None:
     assert state.remaining_s == pytest.approx(45.0)
 
 
+def test_a_reward_is_told_before_a_loss_that_is_always_about_0() -> None:
+    state = RunState(FakeClock())
+    record = step(1, named={"reward": 0.25, "tokens": 40.0})
+    state.update(record)
+    assert [label for label, _, _ in state.fields()][:3] == ["reward", "loss", "tokens"]
+    line = describe(read_record(record), state)
+    assert line.index("reward 0.250") < line.index("loss")
+
+
 def test_waiting_for_data_is_shown_from_a_twentieth_of_a_step_on() -> None:
     state = RunState(FakeClock())
     state.update(step(1, loader_wait_s=0.02))

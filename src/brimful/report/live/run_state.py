@@ -10,7 +10,12 @@ from brimful.base.types import Json, Numbers
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.base.warning_codes import coded
 from brimful.report.labels import WATCHED, watched
-from brimful.report.quantities import format_micro_batches, format_step_time, words_of
+from brimful.report.quantities import (
+    REWARD,
+    format_micro_batches,
+    format_step_time,
+    words_of,
+)
 from brimful.report.ranks import ranks_text
 from brimful.runs.records import (
     BaseRecord,
@@ -154,7 +159,8 @@ class RunState:
             planned_s = self.planned.get("start_time_s")
             planned = f" (planned {coarse_duration(planned_s)})" if planned_s else ""
             return [(self.starting, waited + planned, "yellow")]
-        return [*self._quality_fields(), *self._speed_fields(), *self._safety_fields()]
+        quality = sorted(self._quality_fields(), key=lambda field: field[0] != REWARD)
+        return [*quality, *self._speed_fields(), *self._safety_fields()]
 
     def _quality_fields(self) -> Iterator[Field]:
         if self.loss is not None:
@@ -286,6 +292,7 @@ def _loader_times(record: LoaderRecord) -> str:
 def _step_parts(record: StepRecord, state: RunState) -> list[str]:
     parts = ["loss not finite" if record.loss is None else f"loss {record.loss:.3f}"]
     parts += map(" ".join, _telling(record.named))
+    parts.sort(key=lambda part: not part.startswith(REWARD))
     for label, value, _ in state.fields():
         if label == "tokens/s":
             parts.append(f"{value} tokens/s")

@@ -17,7 +17,7 @@ from brimful.report.live.panel import flow, header, printable, sparkline
 from brimful.report.live.run_state import Field, age, coarse_duration
 from brimful.report.live.status import RunStatus
 from brimful.report.live.watched import Watched
-from brimful.report.quantities import format_step_time
+from brimful.report.quantities import REWARD, format_step_time
 from brimful.report.table import table_of
 from brimful.report.views import Block, Paragraph
 
@@ -82,7 +82,8 @@ def groups(watched: Watched, console: Console, width: int) -> Iterator[list[Fiel
     training, *others = field_groups(watched)
     yield training
     if len(watched.losses) > 1 and (curve := sparkline(watched.losses, width, console)):
-        yield [("loss so far", f"{watched.losses[0]:.3f} {curve} {watched.losses[-1]:.3f}", "")]
+        name = REWARD if REWARD in watched.state.named else "loss"
+        yield [(f"{name} so far", f"{watched.losses[0]:.3f} {curve} {watched.losses[-1]:.3f}", "")]
     yield from others
 
 

@@ -25,6 +25,7 @@ from brimful.report.live.status import (
     status_of,
 )
 from brimful.report.live.tail import Tail
+from brimful.report.quantities import REWARD
 from brimful.runs.bookkeeping import json_or_none
 from brimful.runs.files import JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
 from brimful.runs.parsing import mapping
@@ -142,7 +143,7 @@ class Watched:
             if tell is not None:
                 tell(record)
         if isinstance(record, StepRecord) and record.loss is not None:
-            self.losses.append(record.loss)
+            self.losses.append(record.named.get(REWARD, record.loss))
 
     def _take_sample(self, record: Json) -> None:
         if record.get("kind") == "monitor":

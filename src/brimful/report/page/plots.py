@@ -8,7 +8,7 @@ from brimful.base.arrays import Floats
 from brimful.report.chart import Chart, Mark, Rule, Series, noisy, series_of, usual_range
 from brimful.report.kinds import report_kind
 from brimful.report.labels import WATCHED, watched
-from brimful.report.quantities import label
+from brimful.report.quantities import REWARD, label
 from brimful.report.scores import baselines, best_evaluation
 from brimful.report.tuned import score_before
 from brimful.runs import RunFolder
@@ -20,6 +20,15 @@ STEP_CURVES = {
     "grad_norm": "Gradient norm before clipping",
     "tokens_per_second": "Tokens per second",
 }
+NAMED = {
+    REWARD: "Reward of an answer, mean of a round",
+    "tokens": "Tokens of an answer, mean of a round",
+    "cut": "Share of answers that reach the most tokens",
+    "equal": "Share of questions whose answers all get the same reward, and teach nothing",
+    "entropy": "Entropy of answers, nats per token",
+    "clipped": "Share of tokens whose ratio is clipped",
+}
+"""Titles of values that methods name, where their words do not say enough."""
 SAMPLED: dict[str, tuple[str, float, float | None]] = {
     "device_utilization": ("Device busy, %", 100.0, 105.0),
     "power_w": ("Power, W", 1.0, None),
@@ -37,10 +46,14 @@ FAR_ABOVE = 1.15
 
 def curves(run: RunFolder) -> list[Chart]:
     """Return the curves of loss, bits per byte, learning rate, gradient norm and speed, and of what
-    was sampled beside them; those with fewer than two points are left out.
+    was sampled beside them, rewards before all; those with fewer than two points are left out.
     """
-    charts = [_loss(run), _label_metrics(run), _bits_per_byte(run)]
-    charts += [_named(run, name) for name in dict.fromkeys(_names(run.steps))]
+    names = dict.fromkeys(_names(run.steps))
+    named = [_named(run, name) for name in names]
+    if REWARD in names:
+        charts = [*named, _loss(run, is_main=False)]
+    else:
+        charts = [_loss(run), _label_metrics(run), _bits_per_byte(run), *named]
     charts += [_by_step(run, key, title) for key, title in STEP_CURVES.items()]
     charts += [_sampled(run, name) for name in SAMPLED]
     return [each for each in charts if each is not None]
@@ -80,9 +93,10 @@ def _named(run: RunFolder, name: str) -> Chart | None:
     if held_out := _points_of_named(run.evaluations, name):
         points = zip(*held_out, strict=True)
         drawn += (series_of("validation", *points, look="dotted", role="validation"),)
-    title = label(name)
-    about = f"{title} by optimizer step; with marks: validation"
-    return Chart(f"named-{name.replace('_', '-')}", title, about, STEPS, drawn)
+    title = NAMED.get(name, label(name))
+    about = f"{title}, by optimizer step; with marks: validation"
+    key = f"named-{name.replace('_', '-')}"
+    return Chart(key, title, about, STEPS, drawn, is_main=name == REWARD)
 
 
 def _points_of_named(
@@ -91,7 +105,7 @@ def _points_of_named(
     return [(each.step, each.named[name]) for each in records if name in each.named]
 
 
-def _loss(run: RunFolder) -> Chart | None:
+def _loss(run: RunFolder, *, is_main: bool = True) -> Chart | None:
     steps, losses = series(run.steps, "loss")
     if len(steps) < 2:
         return None
@@ -111,7 +125,7 @@ def _loss(run: RunFolder) -> Chart | None:
         if each.loss is not None and each.loss <= max(losses) * FAR_ABOVE
     )
     title, about = report_kind(run).loss_title(run), "Loss by optimizer step"
-    return Chart("loss", title, about, STEPS, drawn, levels=levels, marks=marks, is_main=True)
+    return Chart("loss", title, about, STEPS, drawn, levels=levels, marks=marks, is_main=is_main)
 
 
 def _bits_per_byte(run: RunFolder) -> Chart | None:
