@@ -211,7 +211,7 @@ class RewardedReport(ExamplesReport):
     """A published model that has learned from the rewards of its own answers."""
 
     data_heading = "Questions"
-    loss_unit = "share of the reward that is missed"
+    loss_unit = "of the reward missed"
 
     def verdict(self, run: RunFolder) -> str:
         """The share of the reward that it gets for held-out questions."""
@@ -229,7 +229,7 @@ class RewardedReport(ExamplesReport):
         return [Card("Reward", f"{1 - score.loss:.0%}", "of the most that answers can get")]
 
     def loss_title(self, run: RunFolder) -> str:
-        return f"Loss of rewarded answers; held out: the {self.loss_unit}"
+        return f"Loss of rewarded answers; held out: the share {self.loss_unit}"
 
 
 class MaskedReport(ReportKind):
