@@ -6,6 +6,8 @@ import pytest
 
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.rounds import AnswerRounds, seconds_of_round
+from brimful.planning.rows import as_rows
+from brimful.planning.writing import COPIED_WEIGHT_S, Texts
 from brimful.recipe import Recipe, load
 
 GIB = 2**30
@@ -44,6 +46,26 @@ def test_a_round_is_drawn_for_so_many_updates() -> None:
     rounds = _rounds("rewards.batches=2", "rewards.passes=2")
     assert (rounds.answers, rounds.count(UPDATES), rounds.count(UPDATES + 1)) == (128, 10, 11)
     assert rounds.asked.what == "16 questions x 8"
+
+
+def test_answers_are_counted_where_a_batch_is_counted_in_full_rows() -> None:
+    recipe = _recipe("batch.sequences=8", "rewards.samples_per_prompt=4")
+    counted = as_rows(recipe, positions_per_example=60, train_examples=100)
+    rounds = AnswerRounds(counted, PLAN, 64 * GIB)
+    assert counted.effective_batch == 3
+    assert (rounds.answers, rounds.asked.what) == (8, "2 questions x 4")
+    assert counted.loss_options == recipe.loss_options
+
+
+def test_few_answers_take_the_steps_of_the_longest_and_a_copy_of_the_weights() -> None:
+    few, many = _rounds("batch.sequences=8").drawing(1).time_s, _rounds().drawing(1).time_s
+    assert few is not None
+    assert many is not None
+    assert many.value / 8 + PLAN.parameters * COPIED_WEIGHT_S < few.value < many.value
+    texts = Texts("", 8, 100, at_once=True)
+    assert [texts.steps(share, 8) for share in (0.1, 0.4, 1.0)] == [25, 100, 100]
+    assert replace(texts, at_once=False).steps(0.4, 8) == 40
+    assert replace(texts, count=80).steps(0.4, 8) == 400
 
 
 def test_times_are_those_of_all_rounds_and_scale_with_them() -> None:

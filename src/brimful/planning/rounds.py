@@ -15,7 +15,7 @@ from brimful.planning.writing import (
     writer_of,
 )
 from brimful.recipe import Recipe
-from brimful.recipe.rewards import RewardsRecipe, rewards_of
+from brimful.recipe.rewards import CountedRewards, RewardsRecipe, rewards_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ class AnswerRounds:
     @property
     def answers(self) -> int:
         """Number of answers of a round."""
-        return self.rules.batches * self.recipe.effective_batch
+        rules, batch = self.rules, self.recipe.effective_batch
+        if isinstance(rules, CountedRewards):
+            batch = rules.answers
+        return rules.batches * batch
 
     @property
     def asked(self) -> Texts:
@@ -48,7 +51,7 @@ class AnswerRounds:
         group = self.rules.samples_per_prompt
         what = f"{self.answers // group:,} questions x {group}"
         verdict = "program" if self.rules.runs_programs else "number"
-        return Texts(what, self.answers, self.rules.max_new_tokens, verdict)
+        return Texts(what, self.answers, self.rules.max_new_tokens, verdict, at_once=True)
 
     def count(self, steps: int) -> int:
         """Return how many rounds so many updates take."""
@@ -60,7 +63,8 @@ class AnswerRounds:
 
     def held_out(self, questions: int) -> TextsWritten:
         """Return time and memory of answering held-out questions once."""
-        texts = Texts("held-out questions", questions, self.rules.max_new_tokens)
+        most = self.rules.max_new_tokens
+        texts = Texts("held-out questions", questions, most, at_once=True)
         return self._writer.write(1, [texts])
 
     @property

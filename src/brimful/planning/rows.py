@@ -6,6 +6,8 @@ import math
 
 from brimful.planning.derive import total_steps_of
 from brimful.recipe import BatchRecipe, Recipe, TrainingRecipe
+from brimful.recipe.base import Section
+from brimful.recipe.rewards import CountedRewards, rewards_of
 
 
 def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int) -> Recipe:
@@ -34,11 +36,14 @@ def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int
         if most is None
         else recipe.evaluation.model_copy(update={"max_sequences": rows(most)})
     )
-    changed = {
+    changed: dict[str, Section] = {
         "batch": BatchRecipe(sequences=rows(recipe.effective_batch)),
         "training": TrainingRecipe(steps=steps),
         "evaluation": evaluation,
     }
+    if recipe.kind.draws_answers:
+        rules = rewards_of(recipe).model_dump()
+        changed["rewards"] = CountedRewards(**rules, answers=recipe.effective_batch)
     return recipe.model_copy(update=changed)
 
 

@@ -194,6 +194,16 @@ class RewardsRecipe(Section):
         return self.batches * self.passes
 
 
+class CountedRewards(RewardsRecipe):
+    """The section of a recipe whose batch is counted in full rows.
+
+    Attributes:
+        answers: Answers of a batch.
+    """
+
+    answers: int
+
+
 def is_own(verifier: str) -> bool:
     """Whether a verifier is a file of the user's own."""
     return verifier.endswith(".py")
