@@ -1270,20 +1270,26 @@ def _preferences_equal() -> list[tuple[str, str, str]]:
 
 def _rewards_speed(name: str) -> tuple[str, str, str]:
     record, source = _record(name)
-    ours, theirs = record["brimful"], record["TRL, no recomputation"]
-    ratios = [
-        f"{each['median']:.2f}x {words} [{each['low']:.2f}, {each['high']:.2f}]"
-        for key, words in (("speed_of_a_round", "a round"), ("speed_of_a_token", "a drawn token"))
-        for each in [record[key]]
-    ]
-    peaks = [each["memory"]["peak_bytes"] / 2**30 for each in (ours, theirs)]
+    found, best = record["results"], record["best_of_trl"]
+    told = []
+    for each, words in (("brimful", "by default"), ("brimful, fp32", "in fp32")):
+        ratios = [
+            f"{ratio['median']:.2f}x its {whose} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+            for key, whose in (
+                ("round_over_default", "default"),
+                ("round_over_best", f"best ({best.removeprefix('TRL, ')})"),
+            )
+            for ratio in [found[each][key]]
+        ]
+        told.append(f"{words} ({found[each]['precision']}) {', '.join(ratios)}")
+    peaks = [found[each]["memory"]["peak_bytes"] / 2**30 for each in ("brimful", best)]
     load = statistics.median(record["loads"])
     return (
         f"A round of GRPO (draw {record['answers_of_a_round']} answers of at most"
-        f" {record['most_tokens']} tokens, verify, one update) with LoRA 16 of SmolLM2-135M-Instruct in"
-        " fp32 on a CPU, CPU time, one thread, over TRL's GRPOTrainer with transformers' generation,"
-        " no recomputation",
-        f"{', '.join(ratios)}, n = {record['rounds']} rounds at a load of {load:.0f}; peak memory"
+        f" {record['most_tokens']} tokens, verify, one update, every group with signal) with LoRA 16"
+        " of SmolLM2-135M-Instruct on a CPU, CPU time, one thread, over TRL's GRPOTrainer with"
+        " transformers' generation",
+        f"{'; '.join(told)}; n = {record['rounds']} rounds at a load of {load:.0f}; peak memory"
         f" {peaks[0]:.1f} beside {peaks[1]:.1f} GiB",
         source,
     )
