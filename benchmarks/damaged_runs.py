@@ -538,7 +538,7 @@ class Cache(Run):
     """The cache folder, from which plans and trainings are quicker and no different."""
 
     KEPT_CONFIG = "somebody/small"
-    OF_THE_PROCESS = re.compile(r"process|peak_memory|interval|reason")
+    OF_THE_PROCESS = re.compile(r"process|driver|peak_memory|interval|reason")
 
     @property
     def folder(self) -> Path:

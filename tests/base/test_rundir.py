@@ -568,6 +568,17 @@ def test_a_journal_cut_inside_a_line_goes_on_with_a_whole_record(tmp_path: Path)
     assert list(read_journal(path)) == [{"kind": "start"}]
 
 
+def test_a_changed_letter_anywhere_in_a_file_with_a_checksum_is_found(tmp_path: Path) -> None:
+    """Also in the name of the entry that holds the checksum."""
+    path = tmp_path / "facts.json"
+    write_json_atomically(path, {"loss": 1.5, "words": ["a"]}, with_checksum=True)
+    sound = path.read_text()
+    for place in (each for each, letter in enumerate(sound) if letter.isalnum()):
+        path.write_text(f"{sound[:place]}{'x' if sound[place] != 'x' else 'y'}{sound[place + 1 :]}")
+        with pytest.raises(RunFolderError):
+            read_json(path)
+
+
 def test_checksums_of_the_version_before_knew_no_name_and_are_read(tmp_path: Path) -> None:
     """Literally as that version wrote them; one other digit is damage all the same."""
     status, journal = tmp_path / "run.json", tmp_path / "metrics.jsonl"

@@ -15,12 +15,12 @@ from fixture_types import Captured, MakeRecipe
 from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of, weights_of
 from rich.console import Console
 
-from brimful.base.errors import Interrupted
+from brimful.base.errors import Interrupted, RunFolderError
 from brimful.base.rundir import read_journal, read_json, write_json_atomically
 from brimful.chains import pipeline, plans
 from brimful.cli import main
 from brimful.data.batches import MicroBatch
-from brimful.kinds.pairs import PairRunData
+from brimful.kinds.pairs import PairRunData, _kept
 from brimful.kinds.run_data import gather
 from brimful.planning.family_key import family_keys_of
 from brimful.planning.trace import KINDS
@@ -228,6 +228,9 @@ def test_a_reference_that_was_stopped_is_gone_on_with(
     write_json_atomically(file, other, with_checksum=True)
     again = run(preferring(*shared, "run.name=stopped", "training.steps=2"))
     assert again == stopped
+    file.write_text(file.read_text()[:-9])
+    with pytest.raises(RunFolderError, match="run.name=stopped-2"):
+        _kept(file)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,11 @@ def parse_json(text: str | bytes, file_name: str = "") -> Any:
         ValueError: not JSON, values that differ from their checksum, or those of another file.
     """
     value = load_json(text)
-    if not isinstance(value, dict) or CHECKSUM not in value:
+    if not isinstance(value, dict):
+        return value
+    if CHECKSUM not in value:
+        if any(map(re.compile(rf"{re.escape(file_name)} [0-9a-f]{{16}}").fullmatch, _texts(value))):
+            raise ValueError(f"its entry {CHECKSUM!r} has another name. Restore the file")
         return value
     noted = str(value.pop(CHECKSUM))
     if noted == checksum_of(_plain_text(value)):
@@ -166,6 +170,10 @@ def parse_json(text: str | bytes, file_name: str = "") -> Any:
     if file_name and own_name != file_name:
         raise ValueError(f"it holds what was written as {own_name!r}. Restore the file")
     return value
+
+
+def _texts(value: JsonDict) -> list[str]:
+    return [each for each in value.values() if isinstance(each, str)]
 
 
 def read_json(path: Path, *, is_cached: bool = False) -> Any:

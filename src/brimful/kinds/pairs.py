@@ -466,9 +466,12 @@ def _kept(path: Path, identity: Texts | None = None) -> JsonDict:
     nothing = {"identity": identity, "log_probs": {}, "seconds": 0.0}
     try:
         values = read_json(path)
-    except RunFolderError:
+    except RunFolderError as error:
         if identity is None:
-            raise
+            raise RunFolderError(
+                f"{error}. It holds what the untrained model says of the pairs; train again under"
+                f" another name: run.name={path.parent.name}-2"
+            ) from error
         return nothing
     is_of_another = identity is not None and values["identity"] != identity
     return nothing if is_of_another else nothing | values
