@@ -6,9 +6,11 @@ import csv
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -81,6 +83,36 @@ def test_what_a_link_asks_for_in_vain_is_said(atlas: str, open_page: Open) -> No
     expect(problem).to_contain_text("no sequence length: 333")
     expect(problem).to_contain_text("many")
     assert len(_rows(page)) == len(SCOPE.devices)
+
+
+HOSTILE = (
+    "<img src=x onerror=window.owned=1>",
+    "</script><script>window.owned=1</script>",
+    '"><svg onload=window.owned=1>',
+    "javascript:window.owned=1//",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_of_models_and_what_links_ask_for_are_text(
+    atlas: str, open_page: Open, tmp_path: Path, name: str
+) -> None:
+    site = shutil.copytree(Path(atlas.removeprefix("file://")).parent, tmp_path / "site")
+    for path in site.rglob("*.js"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("HuggingFaceTB/SmolLM2-135M", json.dumps(name)[1:-1]))
+    index = (site / "index.html").as_uri()
+    for address in (
+        index,
+        *(f"{index}#{key}={quote(name)}" for key in ("model", "find", "tokens")),
+    ):
+        opened = open_page(address)
+        opened.page.wait_for_timeout(50)
+        opened.page.locator("#model").click()
+        assert opened.page.evaluate("window.owned") is None
+        assert opened.page.locator("img, svg[onload]").count() == 0
+        opened.errors.clear()
+        opened.page.close()
 
 
 def test_two_devices_are_compared(atlas: str, open_page: Open) -> None:

@@ -229,7 +229,7 @@ def test_a_reference_that_was_stopped_is_gone_on_with(
     again = run(preferring(*shared, "run.name=stopped", "training.steps=2"))
     assert again == stopped
     file.write_text(file.read_text()[:-9])
-    with pytest.raises(RunFolderError, match="run.name=stopped-2"):
+    with pytest.raises(RunFolderError, match=r"run\.name=stopped-2"):
         _kept(file)
 
 
