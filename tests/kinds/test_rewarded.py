@@ -60,6 +60,7 @@ WAYS = {
     "one update": [],
     "several": ["rewards.batches=2", "rewards.passes=2", "rewards.loss=dapo"],
     "kl": ["rewards.kl=0.1", "rewards.weight_cap=2", "rewards.temperature=1"],
+    "better ones": ["rewards.negative_weight=0"],
     "full": ["adapter=null", "rewards.loss=gspo", "optimizer.learning_rate=1e-3"],
 }
 

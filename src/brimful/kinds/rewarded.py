@@ -128,7 +128,8 @@ class RewardedRunData(ExampleRunData):
     def objective(self) -> Mapping[str, Any]:
         limits = {"stop", "patience", "least_entropy"}
         limits |= {f"most_{each}" for each in ("cut", "equal", "empty", "failed")}
-        limits |= {"overlong"} if self.rules.overlong is None else set()
+        since = {"overlong": None, "negative_weight": 1.0}
+        limits |= {name for name, usual in since.items() if getattr(self.rules, name) == usual}
         rewards = self.rules.model_dump(mode="json", exclude=limits)
         batch = self.recipe.effective_batch
         own = {f"own {name}": digest for name, digest in self.judges.digests.items()}

@@ -105,6 +105,13 @@ class RewardsRecipe(Section):
             " overlong punishment, 2503.14476 equation 13); null: length does not count."
         ),
     )
+    negative_weight: NotNegative = Field(
+        1.0,
+        description=(
+            "Weight of answers that are worse than the others to their question, which become less"
+            " likely; 0: only better ones are learned from (compare Arnal 2025, arXiv 2506.20520)."
+        ),
+    )
     kl: NotNegative = Field(
         0.0,
         description=(

@@ -119,8 +119,8 @@ class Round:
             trainer, and what rounds are watched by.
         advantages_A: How much better each answer is than the others to its question.
         counts_A: Whether the loss is averaged over it.
-        teaches_A: Whether it moves the weights: it is then one of those that count, and not all
-            answers to its question got the same reward, or its distance is part of the loss.
+        teaches_A: Whether it moves the weights: it is then one of those that count, and better or
+            worse than others to its question, or its distance is part of the loss.
     """
 
     number: int
@@ -145,14 +145,15 @@ class Round:
         rewards_QG = np.reshape(found["rewards"], (-1, rules.samples_per_prompt)).astype(np.float64)
         differs_A = (np.ptp(rewards_QG, axis=1) > 0).repeat(rules.samples_per_prompt)
         counts_A = differs_A | (not rules.leave_out_equal)
+        advantages_A = advantages_of(rewards_QG, rules.scale, rules.negative_weight).ravel()
         return cls(
             number,
             split_of(asks, drawn),
             drawn,
             found,
-            advantages_of(rewards_QG, rules.scale).ravel(),
+            advantages_A,
             counts_A,
-            counts_A if rules.kl else differs_A,
+            counts_A if rules.kl else differs_A & (advantages_A != 0),
         )
 
 

@@ -311,5 +311,14 @@ def test_advantages_are_those_of_trl(scale: str) -> None:
     assert found.ravel().tolist() == pytest.approx(((rewards - means) / deviation).tolist(), 1e-6)
 
 
+def test_worse_answers_weigh_as_much_as_the_recipe_says() -> None:
+    whole = advantages_of(REWARDS_QG, "group")
+
+    weighed = advantages_of(REWARDS_QG, "group", 0.25)
+
+    assert (whole < 0).any()
+    np.testing.assert_allclose(weighed, np.where(whole < 0, 0.25 * whole, whole), rtol=1e-6)
+
+
 def test_groups_of_equal_rewards_have_no_advantage() -> None:
     assert not advantages_of(np.ones((2, 4)), "group").any()

@@ -115,20 +115,24 @@ def _mean_of_answer(values_N: Tensor, slot_N: Tensor, answers: int, longest: int
     return means_R1.expand(answers, longest).flatten()[slot_N]
 
 
-def advantages_of(rewards_QG: NDArray[np.float64], scale: str | None) -> NDArray[np.float32]:
+def advantages_of(
+    rewards_QG: NDArray[np.float64], scale: str | None, negative_weight: float = 1.0
+) -> NDArray[np.float32]:
     """Return how much better each answer is than the others to its question (Q, G).
 
     Args:
         rewards_QG: Reward of each answer.
         scale: What the difference from the group's mean is divided by: the deviation of the rewards
             in the group, in all groups (batch), or nothing (none).
+        negative_weight: Weight of the differences below 0.
     """
     differences_QG = rewards_QG - rewards_QG.mean(1, keepdims=True)
     if scale == "group":
         differences_QG /= rewards_QG.std(1, ddof=1, keepdims=True) + _LEAST_DEVIATION
     elif scale == "batch":
         differences_QG /= rewards_QG.std(ddof=1) + _LEAST_DEVIATION
-    return np.asarray(differences_QG, np.float32)
+    weights_QG = np.where(differences_QG < 0, negative_weight, 1.0)
+    return np.asarray(weights_QG * differences_QG, np.float32)
 
 
 METHOD = Method(loss_sum=_configured({}), configured=_configured)
