@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -56,23 +57,19 @@ def _gradients(
 
     from brimful.chains import pipeline
     from brimful.recipe import load
-    from brimful.training import loop
+    from brimful.training import loop, optim
 
     said = (f"run={{folder: {folder}, name: still}}", f"training={{steps: {batches}}}")
     recipe = load(recipe_path, [*said, *KEEP_STILL, *changes])
     found: list[torch.Tensor] = []
-    real = loop.guarded_update
 
     def keep(optimizer: torch.optim.Optimizer, *arguments: Any, **named: Any) -> Any:
         trained = [each for group in optimizer.param_groups for each in group["params"]]
         found.append(torch.cat([each.grad.flatten().double() for each in trained]))
-        return real(optimizer, *arguments, **named)
+        return optim.guarded_update(optimizer, *arguments, **named)
 
-    loop.guarded_update = keep
-    try:
+    with mock.patch.object(loop, "guarded_update", keep):
         pipeline.train(recipe, Console(quiet=True))
-    finally:
-        loop.guarded_update = real
     values = {"method": recipe.method, "samples_of_a_batch": recipe.effective_batch}
     return torch.stack(found).numpy(), values
 
