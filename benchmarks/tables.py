@@ -1274,7 +1274,8 @@ def _rewards_speed(name: str) -> tuple[str, str, str]:
     record, source = _record(name)
     found, best = record["results"], record["best_of_trl"]
     told = []
-    for each, words in (("brimful", "by default"), ("brimful, fp32", "in fp32")):
+    by_default = f"by default ({found['brimful']['precision']})"
+    for each, words in (("brimful", by_default), ("brimful, fp32", "in fp32")):
         ratios = [
             f"{ratio['median']:.2f}x its {whose} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
             for key, whose in (
@@ -1283,12 +1284,12 @@ def _rewards_speed(name: str) -> tuple[str, str, str]:
             )
             for ratio in [found[each][key]]
         ]
-        told.append(f"{words} ({found[each]['precision']}) {', '.join(ratios)}")
+        told.append(f"{words} {', '.join(ratios)}")
     peaks = [found[each]["memory"]["peak_bytes"] / 2**30 for each in ("brimful", best)]
     load = statistics.median(record["loads"])
     return (
         f"A round of GRPO (draw {record['answers_of_a_round']} answers of at most"
-        f" {record['most_tokens']} tokens, verify, one update, every group with signal) with LoRA 16"
+        f" {record['most_tokens']} tokens, verify, one update; about half of the answers are rewarded) with LoRA 16"
         " of SmolLM2-135M-Instruct on a CPU, CPU time, one thread, over TRL's GRPOTrainer with"
         " transformers' generation",
         f"{'; '.join(told)}; n = {record['rounds']} rounds at a load of {load:.0f}; peak memory"

@@ -6,7 +6,7 @@ from typing import Any
 Json = Mapping[str, Any]
 """Values by name, to be read: an object of JSON, settings, keyword arguments."""
 JsonDict = dict[str, Any]
-"""The same where it is made or changed."""
+"""As `Json`, where values are added or changed."""
 Numbers = Mapping[str, float]
 """Numbers by name."""
 Counts = Mapping[str, int]

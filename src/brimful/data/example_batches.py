@@ -7,6 +7,7 @@ of a row, E examples, N tokens.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -136,15 +137,12 @@ class ExampleBatch:
         lengths = [len(pair.inputs_T) for pair in self.pairs]
         budget = max(sizes) * limit * each
         if self.layout == "shared":
-            passes = _alike_together(self.pairs, budget)
+            passes, laid_out = _alike_together(self.pairs, budget), _sharing
         else:
             passes = _passes(lengths, each, budget, limit, self.layout)
+            laid_out = partial(_padded, limit=limit) if self.layout == "padded" else _packed
         for numbers in passes:
-            pairs = [self.pairs[number] for number in numbers]
-            if self.layout == "shared":
-                micro = _sharing(pairs)
-            else:
-                micro = _padded(pairs, limit) if self.layout == "padded" else _packed(pairs)
+            micro = laid_out([self.pairs[number] for number in numbers])
             kept = {name: torch.from_numpy(values[numbers]) for name, values in self.kept.items()}
             yield replace(micro, kept=kept)
 

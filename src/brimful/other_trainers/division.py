@@ -46,7 +46,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "FSDP's hybrid_shard_zero2": REST,
     "FSDP's no_shard": (),
 }
-"""Terms of memory of which each device holds a part."""
+"""What is divided among the devices, by how a strategy is named."""
 BUCKET, MAX_LIVE = 5 * 10**8, 10**9
 """DeepSpeed's defaults: elements of a bucket of gradients (twice where communication overlaps), and
 gathered elements of ZeRO-3.
@@ -104,7 +104,11 @@ class PartlyHeld:
         return ", ".join(dict.fromkeys((*self.parts, *self.on_host))) or "nothing"
 
     def buffers(self, weights_bytes: int) -> int:
-        """Return the bytes of buffers and gathered weights at most, of a model's whole weights."""
+        """Return how many bytes buffers and gathered weights take at most.
+
+        Args:
+            weights_bytes: Bytes of the whole model's weights.
+        """
         if self.buffer_bytes is None:
             return round(GATHERED * weights_bytes)
         is_gathered = "weights" in (*self.parts, *self.on_host)

@@ -19,7 +19,7 @@ TEMPLATE = "It is a template"
 
 
 def read_values(path: Path, changes: Sequence[str] = ()) -> JsonDict:
-    """Return the keys of a file or a command in its place, with `key=value` changes.
+    """Return the keys of a file, or of the command that a file holds, with `key=value` changes.
 
     Raises:
         RecipeError: it cannot be read, is a pickle, no YAML or JSON, or has no keys; as

@@ -61,7 +61,7 @@ class Sums:
     """Numbers that are sums of whole numbers times terms.
 
     Attributes:
-        count: Count of the numbers.
+        count: How many numbers there are.
         places_A: The number that a summand belongs to.
         factors_A: Its whole number.
         terms_A: Its term, as an index.

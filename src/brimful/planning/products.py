@@ -196,7 +196,7 @@ class Products:
 
         Args:
             values: What is summed, in each recording.
-            count: Number of the sums.
+            count: How many sums there are.
             groups: Which sum each value belongs to.
         """
         number = len(self.few)

@@ -48,7 +48,7 @@ class TimeSpent:
             monitor.
         base_s: Held-out loss of the model before tuning, and of the tuned one beside it.
         reference_s: Log-probabilities of answers by the model from before training.
-        sampling_s, verifying_s, scoring_s: Seconds of rounds of rewarded answers.
+        sampling_s, verifying_s, scoring_s: Seconds that rounds of rewarded answers took.
         device_idle_share: Share of the monitored time in which no kernel ran on the device, across
             all parts; None where it cannot be read.
     """

@@ -50,7 +50,7 @@ class StepMeter:
     for them, once its queue is full.
 
     Args:
-        device: Device on which is trained.
+        device: Device that trains.
         clock: Seconds; another one in tests.
     """
 

@@ -31,7 +31,7 @@ class Deadline:
     """When a session ends.
 
     Attributes:
-        at_s: Time at which time is up, by `clock`.
+        at_s: Time at which the session has to end, by `clock`.
         session_s: Length of the whole session.
         clock: Seconds, rising.
     """
