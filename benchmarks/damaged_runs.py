@@ -183,7 +183,7 @@ def quickened(measured: dict[str, float] | None = None) -> Iterator[None]:
 
 
 def ask(*arguments: str) -> Reply:
-    """Run a verb in this process."""
+    """Run a verb in this process; seconds that something took are no answers."""
     printed, told = io.StringIO(), io.StringIO()
     before, sys.argv = sys.argv, ["brimful", *arguments]
     code: int | None = 0
@@ -199,6 +199,7 @@ def ask(*arguments: str) -> Reply:
         sys.argv = before
     text = printed.getvalue()
     answers = leaves(json.loads(text)) if "--json" in arguments and code in (0, 1) else {"": text}
+    answers = {name: each for name, each in answers.items() if not name.endswith("/seconds")}
     return Reply(code, answers, f"{text}\n{told.getvalue()}")
 
 
@@ -538,7 +539,7 @@ class Cache(Run):
     """The cache folder, from which plans and trainings are quicker and no different."""
 
     KEPT_CONFIG = "somebody/small"
-    OF_THE_PROCESS = re.compile(r"process|driver|peak_memory|interval|reason")
+    OF_THE_PROCESS = re.compile(r"process|driver|peak_memory|interval|reason|device/source")
 
     @property
     def folder(self) -> Path:
@@ -549,10 +550,13 @@ class Cache(Run):
         for reply in self.answers().values():
             _require_done(reply)
 
-    def answers(self) -> dict[str, Reply]:
-        """Ask for plans and trainings in a process that knows nothing of the cache yet."""
+    def answers(self, *, is_kept_again: bool = False) -> dict[str, Reply]:
+        """Ask for plans and trainings in a process that knows nothing of the cache yet, and in
+        which a config is kept again before where that is asked for.
+        """
         rates = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
-        replies: dict[str, Reply] = _apart().apply(_of_cache, (self, rates))
+        asked = (self, rates, is_kept_again)
+        replies: dict[str, Reply] = _apart().apply(_of_cache, asked)
         return replies
 
     def planned(self, kind: str, *options: str) -> Reply:
@@ -570,15 +574,15 @@ class Cache(Run):
 
     def follow(self, advice: str) -> Mapping[str, Reply]:
         """Keep a config again."""
-        return self.answers() if "models add" in advice and _kept_again(self) else {}
+        return self.answers(is_kept_again=True) if "models add" in advice else {}
 
 
-def _of_cache(cache: Cache, rates: dict[str, float]) -> dict[str, Reply]:
+def _of_cache(cache: Cache, rates: dict[str, float], is_kept_again: bool) -> dict[str, Reply]:
     os.chdir(cache.root)
     os.environ["BRIMFUL_CACHE"] = str(cache.folder)
     with quickened(rates):
-        if not (cache.folder / "configs").exists():
-            _kept_again(cache)
+        if is_kept_again or not (cache.folder / "configs").exists():
+            ask("models", "add", "base", "--name", cache.KEPT_CONFIG)
         replies = {
             "plan": cache.planned("documents"),
             "plan a kept config": cache.planned("examples", f"model={cache.KEPT_CONFIG}"),
@@ -589,10 +593,6 @@ def _of_cache(cache: Cache, rates: dict[str, float]) -> dict[str, Reply]:
         replies["train"] = Reply(trained.exit_code, weights, trained.printed)
         shutil.rmtree(cache.home / "runs")
     return replies
-
-
-def _kept_again(cache: Cache) -> bool:
-    return ask("models", "add", "base", "--name", cache.KEPT_CONFIG).exit_code == 0
 
 
 @functools.cache

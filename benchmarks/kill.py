@@ -4,12 +4,14 @@ counts with an undisturbed run, bit for bit.
     python benchmarks/kill.py [--trials 1000] [--kinds documents lora] [--folder FOLDER] [--further]
 
 A kind is one command: a run of each kind and method, a base that is trained first, a study, rounds
-of rejection sampling, an evaluation, an export, LoRA on a published model. A trial begins with an
+of rejection sampling, an evaluation, an export, LoRA on a published model, two ranks. A trial begins with an
 empty folder and without tokenizers and tokens in the cache, a quarter also without the traces of
 its step (tracing takes half of so short a run), is killed one to three times, and then finished. Half of the kills come at a random moment between the start and the end, so also while
 planning, tokenising, evaluating and writing the report; half just before a random file operation
 (opening for writing, fsync, rename, removal, new folder; not those of tensorboard's log, which are
-most).
+most). Of rounds whose answers are programs ("rft"), most kills come just before a random call of
+one phase: sampling, verifying, tuning or evaluating. Of two ranks the launcher or one of them is
+killed at a random moment. A process that a killed one leaves behind is odd, too.
 
 Compared are all files of the trial (the newest checkpoint, exported models, scores, samples, what
 was measured at steps and evaluations, the sections of reports on scores, samples and data), without
@@ -29,6 +31,7 @@ loss of power is another matter.
 """
 
 import argparse
+import ctypes
 import functools
 import gc
 import importlib
@@ -42,16 +45,19 @@ import re
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import brimful
 from record import RECORDS, commit, without_folders, write_record
@@ -95,12 +101,17 @@ RFT = (
     "rft={questions: {path: ../questions.jsonl}, verifier: regex, distinct_by: text,"
     " samples_per_prompt: 3, keep_per_prompt: 2, max_new_tokens: 24, rounds: 2}"
 )
+RFT_PROGRAMS = (
+    "rft={questions: {path: ../programs.jsonl}, verifier: mbpp, distinct_by: text, temperature: 0.3,"
+    " samples_per_prompt: 3, keep_per_prompt: 2, max_new_tokens: 24, rounds: 2}"
+)
 PREFERENCES = (
     *ON_BASE,
     "data={path: ../pairs.jsonl, validation: 0.2}",
     "adapter.rank=2",
     "preference.reference=kept",
 )
+ROUNDS = (*ON_BASE, "adapter.rank=2", "training.steps=40", "checkpoint.every=15")
 REWARDS = (
     *ON_BASE,
     "method=grpo",
@@ -137,13 +148,14 @@ KINDS: dict[str, tuple[str, ...]] = {
     "labels": (*LABELS, "model=../encoder"),
     "base first": (*TUNED, "model=recipe:../base.yaml", "adapter.rank=2"),
     "study": ("study.variants={a: [], b: [seed=5]}",),
-    "rounds": (
+    "rounds": (*ROUNDS, "evaluation={every: 20, base: never}", RFT),
+    "rft": (
         *ON_BASE,
-        "adapter.rank=2",
-        "training.steps=40",
-        "checkpoint.every=15",
-        "evaluation={every: 20, base: never}",
-        RFT,
+        "training.steps=60",
+        "checkpoint.every=25",
+        "data.path=../programs_solved.jsonl",
+        "evaluation={every: 20, base: never, tasks: [code-syntax], max_examples: 4}",
+        RFT_PROGRAMS,
     ),
     "evaluation": (*ON_BASE, "adapter.rank=2"),
     "export": (*ON_BASE, "adapter.rank=2"),
@@ -155,6 +167,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "training.steps=4",
         "evaluation={every: 2, max_sequences: 2, base: never}",
     ),
+    "ranks": (),
 }
 """By name: the changes of the recipe."""
 OTHER_VERBS = {
@@ -162,6 +175,19 @@ OTHER_VERBS = {
     "export": ["export", "runs/run", "--merge"],
 }
 """Kinds in which a finished run is there before, and this command is killed."""
+PHASES = {
+    "sampling": ("brimful.chains.sampling_session", "first_stop"),
+    "verifying": ("brimful.verify.background", "judge"),
+    "tuning": ("brimful.training.loop", "guarded_update"),
+    "evaluating": ("brimful.evaluation.task_run", "_extracted"),
+}
+"""Functions whose calls are counted in rounds of programs."""
+FILES = "files"
+COUNTED: dict[str, tuple[str, ...]] = {"rft": (FILES, *PHASES, *PHASES)}
+"""By kind: before what a process is killed that is not killed at a random moment."""
+COUNTED_SHARE = {"rft": 0.8, "ranks": 0.0}
+"""Of the kills, those before a counted call; half where a kind is not named."""
+RANKS = 2
 TRACED_SHARE = 0.25
 """Of the trials, which begin without the traces of the step."""
 PUBLISHED_EVERY = 100
@@ -193,18 +219,23 @@ NO_THREADS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 PATIENCE_S = 600.0
+COUNT_BYTES = 64
+"""Of the shared memory, in front of what a process was about to do."""
+PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a start ended: exit code, None if killed; file operations and seconds until then; what
-    it was about to do if it was killed at a file operation.
+    """How a start ended: exit code, None if killed; file operations, calls in phases and seconds
+    until then; what it was about to do if it was killed before one of these; processes that were
+    there for 10 seconds after it.
     """
 
     code: int | None
-    operations: int
+    calls: dict[str, int]
     seconds: float
     about_to: str = ""
+    left_behind: tuple[str, ...] = ()
 
 
 class Starter:
@@ -214,28 +245,45 @@ class Starter:
         self._shared = mmap.mmap(-1, 1024)
 
     def start(
-        self, words: list[str], folder: Path, *, at_operation: int = 0, after_s: float | None = None
+        self,
+        words: list[str],
+        folder: Path,
+        *,
+        at: tuple[str, int] = ("", 0),
+        after_s: float | None = None,
+        victim: int = 0,
     ) -> Ended:
-        """Run `brimful WORDS` in a folder, and kill it where that is asked for."""
+        """Run `brimful WORDS` in a folder, and kill it where that is asked for: before the so
+        manieth file operation or call of a phase; or after some seconds, then with a victim above 0
+        that rank alone.
+        """
         self._shared[:] = bytes(1024)
         started_s = time.monotonic()
         child = os.fork()
         if child == 0:
-            self._be_brimful(words, folder, at_operation)
+            self._be_brimful(words, folder, at)
         descriptor = os.pidfd_open(child)
         limit_s = PATIENCE_S if after_s is None else after_s
-        has_ended = select.select([descriptor], [], [], limit_s)[0]
-        os.close(descriptor)
-        if not has_ended:
+        is_killed = not select.select([descriptor], [], [], limit_s)[0]
+        ranks = psutil.Process(child).children() if is_killed and victim else []
+        if len(ranks) == RANKS:
+            ranks[victim - 1].kill()
+            is_killed = bool(select.select([descriptor], [], [], PATIENCE_S)[0])
+        elif is_killed:
             os.kill(child, signal.SIGKILL)
+        os.close(descriptor)
         _, status = os.waitpid(child, 0)
-        killed = os.WIFSIGNALED(status)
-        operations = int.from_bytes(self._shared[:8], "little")
-        about_to = self._shared[8:].rstrip(b"\0").decode()
-        code = None if killed else os.WEXITSTATUS(status)
-        return Ended(code, operations, time.monotonic() - started_s, about_to)
+        ended = os.waitstatus_to_exitcode(status)
+        code = None if ended < 0 or (is_killed and ended) else ended
+        about_to = self._shared[COUNT_BYTES:].rstrip(b"\0").decode()
+        seconds = time.monotonic() - started_s
+        return Ended(code, self._calls(), seconds, about_to, _left_behind())
 
-    def _be_brimful(self, words: list[str], folder: Path, at_operation: int) -> None:
+    def _calls(self) -> dict[str, int]:
+        counts = struct.unpack_from(f"<{1 + len(PHASES)}q", self._shared)
+        return dict(zip((FILES, *PHASES), counts, strict=True))
+
+    def _be_brimful(self, words: list[str], folder: Path, at: tuple[str, int]) -> None:
         code = 1
         try:
             os.chdir(folder)
@@ -243,7 +291,7 @@ class Starter:
             log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            self._count(folder, at_operation)
+            self._count(folder, at)
             sys.argv = ["brimful", *words]
             import torch
 
@@ -262,19 +310,30 @@ class Starter:
             sys.stderr.flush()
             os._exit(code)
 
-    def _count(self, folder: Path, at_operation: int) -> None:
-        """Count file operations of this process, and end it before one of them."""
-        shared, count = self._shared, 0
+    def _count(self, folder: Path, at: tuple[str, int]) -> None:
+        """Count file operations of this process and calls in phases, and end it before one."""
+        shared, places = self._shared, (FILES, *PHASES)
 
-        def note(what: str, path: object) -> None:
-            nonlocal count
-            count += 1
-            shared[:8] = count.to_bytes(8, "little")
-            if count == at_operation:
+        def note(counted: str, what: str, path: object = "") -> None:
+            start = 8 * places.index(counted)
+            count = 1 + int.from_bytes(shared[start : start + 8], "little")
+            shared[start : start + 8] = count.to_bytes(8, "little")
+            if (counted, count) == at:
                 place = re.sub(r"[0-9a-f]*\d[0-9a-f]*", "N", str(path).removeprefix(f"{folder}/"))
-                told = f"{what} {place}".encode()[:1000]
-                shared[8 : 8 + len(told)] = told
+                told = f"{what} {place}".strip().encode()[:900]
+                shared[COUNT_BYTES : COUNT_BYTES + len(told)] = told
                 os.kill(os.getpid(), signal.SIGKILL)
+
+        def counting(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **named: Any) -> Any:
+                note(phase, phase)
+                return function(*arguments, **named)
+
+            return call
+
+        for phase, (module, name) in PHASES.items():
+            where = importlib.import_module(module)
+            setattr(where, name, counting(phase, getattr(where, name)))
 
         def heard(event: str, arguments: tuple[Any, ...]) -> None:
             changes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link")
@@ -282,24 +341,42 @@ class Starter:
                 changes = bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
             path = str(arguments[0]) if changes else ""
             if changes and "tensorboard" not in path and not path.startswith(("/dev/", "/proc/")):
-                note(event.removeprefix("os."), path)
+                note(FILES, event.removeprefix("os."), path)
 
         real = os.fsync
 
         def fsync(fd: Any) -> None:
-            note("fsync", os.readlink(f"/proc/self/fd/{int(fd)}"))
+            note(FILES, "fsync", os.readlink(f"/proc/self/fd/{int(fd)}"))
             real(fd)
 
         os.fsync = fsync
         sys.addaudithook(heard)
 
 
+def _left_behind() -> tuple[str, ...]:
+    """Wait for the processes that an ended one leaves to this one, and end and tell those that go
+    on.
+    """
+    end_s = time.monotonic() + 10
+    while time.monotonic() < end_s:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return ()
+        time.sleep(0.02)
+    left = psutil.Process().children(recursive=True)
+    for process in left:
+        process.kill()
+    return tuple(" ".join(each.cmdline()) for each in left)
+
+
 @dataclass(frozen=True)
 class Whole:
-    """An undisturbed run: what counts in it, its file operations and seconds, what it imported."""
+    """An undisturbed run: what counts in it, its counted calls and seconds, what it imported."""
 
     facts: dict[str, Any]
-    operations: int
+    calls: dict[str, int]
     seconds: float
     modules: list[str]
 
@@ -315,7 +392,8 @@ class Bench:
         self.kind = kind
         self._root, self._folder = root, root / kind
         self._starter, self._whole_s = Starter(), math.inf
-        self._words = ["run", "../recipe.yaml", *KINDS[kind]]
+        ranks = ["--devices", str(RANKS)] if kind == "ranks" else []
+        self._words = ["run", "../recipe.yaml", *ranks, *KINDS[kind]]
         self._traces = root / f"{kind} traces"
 
     def undisturbed(self) -> Whole:
@@ -328,24 +406,31 @@ class Bench:
         if ended.code != 0:
             raise RuntimeError(f"{self.kind}: {_told(folder)}")
         modules = (folder / "modules").read_text().split()
-        return Whole(facts(folder), ended.operations, ended.seconds, modules)
+        return Whole(facts(folder), ended.calls, ended.seconds, modules)
 
     def trial(self, number: int, whole: Whole) -> dict[str, Any]:
         """Kill, finish and compare."""
         drawn = random.Random(f"{self.kind} {number}")
         folder, kills, left = self._new_folder(), [], 1.0
+        behind: list[str] = []
         if drawn.random() < TRACED_SHARE:
             shutil.rmtree(folder / "cache" / "traces")
         self._whole_s = min(self._whole_s, whole.seconds)
         for _ in range(drawn.randint(1, 3)):
-            if drawn.random() < 0.5:
-                operation = drawn.randint(1, max(1, int(left * whole.operations)))
-                ended = self._starter.start(self._killed_words, folder, at_operation=operation)
+            if drawn.random() < COUNTED_SHARE.get(self.kind, 0.5):
+                what = drawn.choice(COUNTED[self.kind]) if self.kind in COUNTED else FILES
+                at = (what, drawn.randint(1, max(1, int(left * whole.calls[what]))))
+                ended = self._starter.start(self._killed_words, folder, at=at)
                 kills.append(ended.about_to)
             else:
                 after_s = drawn.uniform(0, left * self._whole_s)
-                ended = self._starter.start(self._killed_words, folder, after_s=after_s)
-                kills.append("a random moment")
+                victim = drawn.randint(0, RANKS) if self.kind == "ranks" else 0
+                told = f", rank {victim - 1}" if victim else ""
+                ended = self._starter.start(
+                    self._killed_words, folder, after_s=after_s, victim=victim
+                )
+                kills.append(f"a random moment{told}")
+            behind += ended.left_behind
             if ended.code is not None:
                 kills[-1] = HAD_ENDED
                 if len(kills) == 1:
@@ -357,6 +442,7 @@ class Bench:
         odd = [f"ended with {ended.code}: {_told(folder)}"]
         if ended.code == 0:
             odd = differences(facts(folder), whole.facts)
+        odd += [f"left behind: {each}" for each in behind]
         if odd:
             shutil.copytree(folder, self._root.parent / f"odd {self.kind} {number}", symlinks=True)
         return {"kills": kills, "odd": odd}
@@ -455,6 +541,10 @@ def write_data(root: Path) -> None:
     _write_rows(root / "questions.jsonl", questions)
     rewarded = [{**each, "answer": "(?s)[^e]*"} for each in questions]
     _write_rows(root / "rewarded.jsonl", rewarded)
+    solved = [{**each, "output": "1" * n} for each, (_, n) in zip(examples, asked, strict=True)]
+    _write_rows(root / "programs_solved.jsonl", solved)
+    programs = [{**each, "code": "1", "test_list": ["assert True"]} for each in questions]
+    _write_rows(root / "programs.jsonl", programs)
     rows = []
     for number in range(100):
         known, label = (words[7:], "spam") if number % 4 == 0 else (words[:7], "ham")
@@ -473,7 +563,7 @@ def write_data(root: Path) -> None:
     (root / "base.yaml").write_text(RECIPE.replace("name: run", "name: base", 1) + "seed: 2\n")
 
 
-def _write_rows(path: Path, rows: list[dict[str, str]]) -> None:
+def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -519,6 +609,7 @@ def work(root: Path, kinds: Sequence[str], trials: int, until: float, *, is_furt
     rates = functools.cache(calibrate.measure_matrix_rates)
     rates(torch.device("cpu"), MATRIX_DTYPES)
     calibrate.measure_matrix_rates = rates
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     if not trials:
         import_all(each.name for each in pkgutil.walk_packages(brimful.__path__, "brimful."))
         prepare(root)

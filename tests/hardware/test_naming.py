@@ -1,7 +1,10 @@
 """What a person calls a device: the one row it can mean, or all it could."""
 
+import time
+
 import pytest
 
+from brimful.base.errors import DeviceError
 from brimful.hardware import catalog
 from brimful.hardware.naming import Named, matching, short_name
 
@@ -51,3 +54,16 @@ def test_the_short_name_of_every_row_means_that_row(name: str) -> None:
 def test_a_maker_a_size_or_a_word_too_many_mean_no_device(text: str) -> None:
     devices = [Named((name,), 16 if name.endswith("T4") else 80) for name in catalog.names()]
     assert matching(text, devices) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 300, "t4" * 31 + "x", "x" + "-" * 20_000, "t4 " + "9" * 400, f"m3 max {'9' * 5000}gb"],
+    ids=["letters", "words", "dashes", "memory", "size"],
+)
+def test_a_name_made_to_be_slow_is_refused_at_once(text: str) -> None:
+    started_s = time.process_time()
+    with pytest.raises(DeviceError):
+        catalog.get(text)
+
+    assert time.process_time() - started_s < 2

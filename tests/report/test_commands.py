@@ -104,6 +104,7 @@ def test_a_folder_whose_name_no_run_can_have_has_no_command(
 
 def test_runs_are_called_by_their_place_below_the_runs_folder(tmp_path: Path) -> None:
     assert name_of(tmp_path / "runs" / "s" / "a") == "s/a"
+    assert name_of(tmp_path / "runs" / "--help") == "./--help"
     assert name_of(tmp_path / "runs") == str(tmp_path / "runs")
     assert name_of(tmp_path / "elsewhere") == str(tmp_path / "elsewhere")
 

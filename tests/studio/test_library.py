@@ -49,6 +49,8 @@ def test_runs_are_listed_by_their_names_below_the_folder(library: Library) -> No
         "one/model",
         "no",
         "one\0",
+        "\ud800",
+        "a" * 300,
         "group//../../secret",
     ],
 )

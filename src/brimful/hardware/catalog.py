@@ -24,7 +24,7 @@ constant and a share. Over the rows of the catalog with a report it is between 0
 and 0.35 GiB too much (tests/hardware/test_catalog.py).
 """
 
-_SIZED = re.compile(r"(?P<device>.+?)[\s-]+(?P<size>\d+)\s?g(?:i?b)?", re.IGNORECASE)
+_SIZED = re.compile(r"(?P<device>.*[^\s-])[\s-]+(?P<size>\d{1,9})\s?g(?:i?b)?", re.IGNORECASE)
 """A device with the size of its memory: `M3 Max 48GB`, `m3-max-48gb`."""
 MOST_LISTED = 12
 """Devices that an error lists at most."""

@@ -13,7 +13,9 @@ NOISE = frozenset(
 """Words of names that tell no device from another of the same maker."""
 MEMORY_TOLERANCE = 0.07
 """Part by which `80gb` may differ from the memory that a driver reports: a 16 GB T4 has 15 GiB."""
-_MEMORY = re.compile(r"(\d+)(?:g|gb|gib)?")
+_MEMORY = re.compile(r"(\d{1,9})(?:g|gb|gib)?")
+LONGEST = 64
+"""Characters of a word that can be several known ones written together."""
 _SIZE = re.compile(r"\d+gb")
 _FAMILY = re.compile(r"([a-z]{3,})\d")
 """`sxm4`, `hbm3`: the letters alone are understood, too."""
@@ -99,8 +101,9 @@ def _known_parts(word: str, known: frozenset[str]) -> list[str]:
     """Return the known words that a word is made of (`rtx4090`, `m3max`), else itself."""
     if word in known:
         return [word]
-    for end in range(len(word) - 1, 1, -1):
-        rest = _known_parts(word[end:], known)
-        if word[:end] in known and all(part in known for part in rest):
-            return [word[:end], *rest]
+    for end in range(len(word) - 1, 1, -1) if len(word) <= LONGEST else ():
+        if word[:end] in known:  # asked first: else the time doubles with every character
+            rest = _known_parts(word[end:], known)
+            if all(part in known for part in rest):
+                return [word[:end], *rest]
     return [word]

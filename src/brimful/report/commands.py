@@ -18,8 +18,9 @@ def name_of(folder: Path) -> str:
     try:
         name = str(folder.resolve().relative_to(runs_folder().resolve()))
     except (ValueError, OSError):
-        return str(folder)
-    return str(folder) if name == "." else name
+        name = "."
+    name = str(folder) if name == "." else name
+    return f"./{name}" if name.startswith("-") else name  # else it is an option
 
 
 def continue_command(

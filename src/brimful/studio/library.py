@@ -2,6 +2,7 @@
 disk.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -57,11 +58,11 @@ class Library:
     def holds(self, name: str) -> bool:
         """Return whether the name is of a run below the folder, without links and `..`."""
         parts = PurePosixPath(name).parts
-        if not parts or "\0" in name or name.startswith("/") or ".." in parts:
+        if not parts or name.startswith("/") or ".." in parts:
             return False
         folder = self.folder.joinpath(*parts)
         return (
-            folder.is_dir()
+            os.path.isdir(folder)  # False for names that no file system takes, where pathlib raises
             and folder.resolve() == self.folder.resolve().joinpath(*parts)
             and is_run(folder)
         )
