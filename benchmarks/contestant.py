@@ -375,6 +375,7 @@ def planned(recipe: Any, source: str) -> tuple[Any, Any]:
             vocabulary=len(data.tokenizer),
             train_sequences=data.train_rows,
             fill=data.fill,
+            scored=data.scored,
             longest_pass_of=data.longest_pass_of("cpu"),
         )
         plan = derive(data.planned, device, traces, facts)

@@ -55,6 +55,7 @@ def _facts(data: AnyRunData, source: str) -> JsonDict:
         "rows": [data.train_rows, data.validation_rows, data.planned.effective_batch],
         "tokens_per_step": data.tokens_per_step,
         "fill": round(data.fill, 3),
+        "scored": round(data.scored, 3),
     }
 
 
@@ -65,6 +66,7 @@ FACTS = {
         "rows": [99, 26, 8],
         "tokens_per_step": None,
         "fill": 1.0,
+        "scored": 1.0,
     },
     "masked": {
         "data": "0869290fe8528d7544e5fe27717fe975",
@@ -72,6 +74,7 @@ FACTS = {
         "rows": [103, 26, 8],
         "tokens_per_step": None,
         "fill": 1.0,
+        "scored": 1.0,
     },
     "examples": {
         "data": "77ec1568b88e6dd7534e2dc9d3942121",
@@ -79,6 +82,7 @@ FACTS = {
         "rows": [42, 11, 4],
         "tokens_per_step": 220,
         "fill": 0.858,
+        "scored": 0.093,
     },
     "pairs": {
         "data": "a8f7a0c8c7a76d41c0a0c79569441e5d",
@@ -86,6 +90,7 @@ FACTS = {
         "rows": [13, 3, 2],
         "tokens_per_step": 156,
         "fill": 0.609,
+        "scored": 0.241,
     },
     "judged": {
         "data": "a8f7a0c8c7a76d41c0a0c79569441e5d",
@@ -93,6 +98,7 @@ FACTS = {
         "rows": [25, 6, 2],
         "tokens_per_step": 78,
         "fill": 0.609,
+        "scored": 0.241,
     },
     "rewarded": {
         "data": "77ec1568b88e6dd7534e2dc9d3942121",
@@ -100,6 +106,7 @@ FACTS = {
         "rows": [160, 10, 4],
         "tokens_per_step": 213,
         "fill": 0.831,
+        "scored": 0.045,
     },
     "labels": {
         "data": "9e1e5b007b627c8ce2bae51da334a835",
@@ -107,9 +114,10 @@ FACTS = {
         "rows": [80, 27, 6],
         "tokens_per_step": 84,
         "fill": 0.889,
+        "scored": 1.0,
     },
 }
-"""All but the fill, pairs, judged and rewarded, as computed by the code before kinds of run were classes."""
+"""All but fill, scored, pairs, judged and rewarded, as computed by the code before kinds of run were classes."""
 
 
 def test_what_passes_hold_is_known_before_the_run(recipes: Recipes) -> None:

@@ -11,7 +11,7 @@ from fixture_types import Refuses
 from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 from brimful.planning.timing import StepTime, UnknownRate, operator_seconds, share_of, step_time
-from brimful.planning.work import Work
+from brimful.planning.work import GLOBAL, Work
 
 WorkOf = Callable[..., Work]
 RatesOf = Callable[..., Rates]
@@ -292,6 +292,28 @@ def test_a_step_is_its_micro_batches_the_smaller_last_one_and_one_update(
     assert (three.model_flop, three.evaluation_s) == (19 * SECOND, pytest.approx(16.0))
     assert half_full.seconds == pytest.approx(4 + (4 + 1) + (1.5 + 1) + 10)
     assert (half_full.model_flop, half_full.evaluation_s) == (9.5 * SECOND, pytest.approx(16.0))
+
+
+def test_head_and_loss_take_time_for_scored_positions_only(work_of: WorkOf, rates: RatesOf) -> None:
+    """Half of the rows' positions are computed, a quarter of which has a loss."""
+
+    def work_at(micro_batch: int) -> Work:
+        of_all: JsonDict = {"bytes": micro_batch * SECOND}
+        return work_of(
+            of_all | {"layer": 0},
+            of_all | {"layer": GLOBAL, "kind": "gather"},
+            of_all | {"layer": GLOBAL},
+            {"layer": GLOBAL, "bytes": SECOND},
+            {"part": "optimizer", "phase": "optimizer", "kind": "optimizer", "bytes": SECOND},
+        )
+
+    whole, scored = (
+        step_time(work_at, (8,), rates(host_s=0.0), precision="fp32", fill=0.5, scored=share)
+        for share in (1.0, 0.25)
+    )
+
+    assert whole.seconds == pytest.approx(4 + 4 + 4 + 1 + 1)
+    assert scored.seconds == pytest.approx(4 + 4 + 1 + 1 + 1)
 
 
 def test_a_trace_without_further_micro_batches_repeats_its_first(

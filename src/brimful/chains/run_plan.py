@@ -206,6 +206,7 @@ def _facts(data: AnyRunData, recipe: Recipe, device: Device, *, measures: bool) 
         train_sequences=data.train_rows,
         tokens_per_step=data.tokens_per_step,
         fill=data.fill,
+        scored=data.scored,
         longest_pass_of=data.longest_pass_of(device.kind),
     )
 

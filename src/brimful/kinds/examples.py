@@ -94,6 +94,10 @@ class ExampleRunData(RunData[ExampleSplit]):
         return fill_of_rows(self.recipe, self.mean_positions)
 
     @property
+    def scored(self) -> float:
+        return float(self.splits["train"].is_target_N.sum() / self._positions("train"))
+
+    @property
     def train_rows(self) -> int:
         return -(-self._positions("train") // self.recipe.sequence_length)
 

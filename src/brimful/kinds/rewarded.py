@@ -107,6 +107,10 @@ class RewardedRunData(ExampleRunData):
         return float(np.mean(prompts)) + _EXPECTED_SHARE * self.rules.max_new_tokens
 
     @property
+    def scored(self) -> float:
+        return _EXPECTED_SHARE * self.rules.max_new_tokens / self.mean_positions
+
+    @property
     def train_rows(self) -> int:
         answers = len(self.questions["train"]) * self.rules.samples_per_prompt * self.rules.passes
         return -(-round(answers * self.mean_positions) // self.recipe.sequence_length)

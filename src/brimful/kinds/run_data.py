@@ -294,6 +294,11 @@ class RunData(ABC, Generic[Split]):
         return 1.0
 
     @property
+    def scored(self) -> float:
+        """Share of those positions that the loss is computed of; prompts are not among them."""
+        return 1.0
+
+    @property
     @abstractmethod
     def train_rows(self) -> int:
         """Rows of the sequence length in one epoch, as planning counts."""

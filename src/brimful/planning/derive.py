@@ -59,6 +59,7 @@ class Facts:
         timer: Times real passes of the step on this machine; None where that is not to be done.
         tokens_per_step: Mean number of tokens of a step; None where its rows are full.
         fill: Share of the rows' positions that a step computes on average, padding included.
+        scored: Share of those positions that the loss is computed of.
         longest_pass_of: The longest pass of the run, by packing and micro-batch; without it rows
             count as full.
         residuals_of: How the memory of earlier runs on the device compared with its prediction.
@@ -73,6 +74,7 @@ class Facts:
     timer: StepTimer | None = None
     tokens_per_step: int | None = None
     fill: float = 1.0
+    scored: float = 1.0
     longest_pass_of: Callable[[str], LongestPassAt] | None = None
     residuals_of: ResidualsOf | None = None
 
@@ -186,6 +188,7 @@ def derive_with_memory(
         total_steps,
         factor_at=lambda micro_batch: (facts.correction or Correction()).factor,
         fill=facts.fill,
+        scored=facts.scored,
         first=None if first is None else tell,
     )
     level = None
@@ -200,6 +203,7 @@ def derive_with_memory(
             factor_at=level.factor_at,
             fusible=level.passes.fusible,
             fill=facts.fill,
+            scored=facts.scored,
         )
     return _derived(prepared, facts, result, total_steps, level)
 

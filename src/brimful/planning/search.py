@@ -117,6 +117,7 @@ def search(
     factor_at: Callable[[int], float] = lambda micro_batch: 1.0,
     fusible: float | None = None,
     fill: float = 1.0,
+    scored: float = 1.0,
     first: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
     """Return the fastest way that surely fits, or one sequence at a time where none does.
@@ -130,10 +131,11 @@ def search(
             that were timed there say.
         fusible: Share that a compiler joins, as in `TimedPasses`; None where no passes were timed.
         fill: Share of the rows' positions that is computed on average.
+        scored: Share of those positions that the loss is computed of.
         first: Is told the way without recomputation where it fits, before recomputation is looked
             at, which may have to be recorded.
     """
-    recipe, scale = prepared.recipe, Scale(factor_at, fusible, fill)
+    recipe, scale = prepared.recipe, Scale(factor_at, fusible, fill, scored)
     wanted, why = _asked_for(recipe)
     if wanted != "auto":
         asked = _Way(prepared, tracer, rates, scale, recompute=wanted)
@@ -255,6 +257,7 @@ class _Way:
                     precision=precision,
                     compiled=compiled,
                     fill=self._scale.fill,
+                    scored=self._scale.scored,
                 ),
                 self._scale.factor_at(micro_batch),
             )

@@ -93,11 +93,13 @@ class Scale:
         fusible: Share of an eager pass that compiling makes few kernels of; None where no passes
             were timed.
         fill: Share of the rows' positions that is computed on average.
+        scored: Share of those positions that the loss is computed of.
     """
 
     factor_at: Callable[[int], float]
     fusible: float | None
     fill: float
+    scored: float
 
     def compiled_s(self, compiled: StepTime, eager: StepTime | None, most: float) -> float:
         """Return the seconds of a compiled step: where its eager passes were timed, as much less
@@ -149,6 +151,7 @@ def step_time(
     precision: str,
     compiled: bool = False,
     fill: float = 1.0,
+    scored: float = 1.0,
 ) -> StepTime:
     """Predict the time of an optimizer step over these micro-batches.
 
@@ -160,6 +163,8 @@ def step_time(
         fill: Share of the sequences' positions that is computed: what is packed into a row seldom
             fills it. A pass takes as much less as it would take with fewer sequences, between one
             more and this many on a straight line.
+        scored: Share of those positions that the loss is computed of, as the answers behind
+            prompts: head and loss, which the operators have of all, take as much less.
 
     Raises:
         UnknownRate: the device has no rate for something that the step does.
@@ -186,6 +191,9 @@ def step_time(
         add(_part(work_at(size), part), count * (1 + empty))
         if empty:
             add(_part(work_at(size + 1), part), -count * empty)
+        if unscored := (1 - scored) * fill * size:
+            add(_part(work_at(size), part).of_head(), count * unscored)
+            add(_part(work_at(size + 1), part).of_head(), -count * unscored)
     terms["once a step"] += rates.step_s
     evaluation = work_at(first).part("evaluation")
     evaluation_s = sum(part_terms(evaluation, rates, precision=precision, compiled=False).values())

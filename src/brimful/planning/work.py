@@ -15,6 +15,7 @@ import numpy as np
 
 from brimful.base.arrays import Bools, Floats, Ints
 from brimful.base.types import Json
+from brimful.hardware.rates import CLASSES
 from brimful.planning.step import EVALUATION_FACTOR
 
 PARTS = ("micro-batch", "further micro-batch", "optimizer", "evaluation")
@@ -120,6 +121,13 @@ class Work:
     @functools.cached_property
     def _parts(self) -> "dict[str, Work]":
         return {}
+
+    def of_head(self) -> "Work":
+        """Return the operators of no block, but for those that look values up: head and loss."""
+        if "head" not in self._parts:
+            is_head_W = (self.layers_W == GLOBAL) & (self.classes_W != CLASSES.index("gather"))
+            self._parts["head"] = self.only(is_head_W)
+        return self._parts["head"]
 
     def flop(self) -> float:
         """Return the floating-point operations of all operators and their repeats."""
