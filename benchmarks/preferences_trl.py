@@ -12,6 +12,9 @@ they were changed. The token ids that each side makes of the texts are compared,
 ORPOTrainer put the tokenizer's beginning-of-text in front, which neither the tokenizer nor DPOTrainer
 does.
 
+All of it twice: in fp32, whose rounding a reward, a small difference of two sums, shows; and in
+doubles, norms included, in which only kept log-probabilities of a reference and what is reported are fp32.
+
 Compared are the loss, the rewards of all answers and the gradients of all parameters, each as one vector,
 and the gradient of the parameter that differs the most: the norm of the difference over the norm of
 TRL's. TRL is also compared with itself: with attention written out instead of PyTorch's, which shows
@@ -45,6 +48,7 @@ import torch
 import transformers
 import trl
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from brimful.data.tokenizer import as_transformers, train_backend
 from brimful.kinds.run_data import ScoringOptions, gather
@@ -143,6 +147,17 @@ VARIANTS = {
     "orpo": Variant({"loss": "orpo"}, {}, "ORPO", prompts=False),
 }
 TUNINGS = ("LoRA", "full")
+DTYPES = ("float32", "float64")
+
+
+def _norm_as_it_comes(norm: Any, hidden: Any) -> Any:
+    """Llama's norm in the type of its input; transformers has it in fp32."""
+    return torch.nn.functional.rms_norm(
+        hidden, (hidden.shape[-1],), norm.weight, norm.variance_epsilon
+    )
+
+
+LlamaRMSNorm.forward = _norm_as_it_comes
 BASES = ("tiny", "SmolLM2-135M-Instruct, 2 layers")
 
 
@@ -166,13 +181,15 @@ def main() -> None:
             tokens[base] = _same_tokens(source)
             for name in variants:
                 for tuning in TUNINGS:
-                    rows += _compare(source, base, name, tuning)
-    worst = _worst(rows, *LAYOUTS)
-    by_rounding = _worst(rows, OTHER_ATTENTION)
-    print(worst, by_rounding, file=sys.stderr)
+                    for dtype in DTYPES:
+                        rows += _compare(source, base, name, tuning, dtype)
+    worst, in_doubles = (_worst(rows, dtype, *LAYOUTS) for dtype in DTYPES)
+    by_rounding = _worst(rows, "float32", OTHER_ATTENTION)
+    print(worst, in_doubles, by_rounding, file=sys.stderr)
     if options.only == list(VARIANTS):
         values = {"pairs": PAIRS, "limit": LIMIT, "same_tokens": tokens, "worst": worst}
-        values |= {"worst_by_rounding": by_rounding, "loads": os.getloadavg(), "rows": rows}
+        values |= {"worst_in_doubles": in_doubles, "worst_by_rounding": by_rounding}
+        values |= {"loads": os.getloadavg(), "rows": rows}
         print(write_record("preferences_trl", values))
 
 
@@ -183,8 +200,8 @@ TWO_BATCHES = "TRL in two batches"
 """Beside one: more than rounding where the loss has a term over the tokens of a batch."""
 
 
-def _worst(rows: list[dict[str, Any]], *layouts: str) -> dict[str, float]:
-    own = [row for row in rows if row["layout"] in layouts]
+def _worst(rows: list[dict[str, Any]], dtype: str, *layouts: str) -> dict[str, float]:
+    own = [row for row in rows if row["dtype"] == dtype and row["layout"] in layouts]
     return {key: max(row[key] for row in own) for key in DIFFERENCES}
 
 
@@ -251,7 +268,7 @@ def _recipe(source: Path, tuning: str, variant: Variant) -> Any:
     return load(str(recipe), [*changes, f"sequence_length={longest}"])
 
 
-def _compare(source: Path, base: str, name: str, tuning: str) -> list[dict[str, Any]]:
+def _compare(source: Path, base: str, name: str, tuning: str, dtype: str) -> list[dict[str, Any]]:
     """One row for each layout and micro-batch of brimful's."""
     variant = VARIANTS[name]
     recipe = _recipe(source, tuning, variant)
@@ -259,12 +276,13 @@ def _compare(source: Path, base: str, name: str, tuning: str) -> list[dict[str, 
     model = data.build(plan, torch.device("cpu"))
     options = ScoringOptions(plan=plan, device=torch.device("cpu"), rows=2 * PAIRS)
     data.keep_reference(model, Path(tempfile.mkdtemp(dir=source)), {"of": "it"}, options)
+    model.to(getattr(torch, dtype))
     before = {key: value.clone() for key, value in model.state_dict().items()}
     _change(model)
     split = data.splits["train"]
     weights = (before, model.state_dict())
     expected = _by_trl(source, variant, tuning, split, *weights)
-    about: dict[str, Any] = {"base": base, "variant": name, "tuning": tuning}
+    about: dict[str, Any] = {"base": base, "variant": name, "tuning": tuning, "dtype": dtype}
     about |= {"loss_of_trl": expected.loss, "rewards_of_trl": expected.rewards}
     rows = []
     again = _by_trl(source, variant, tuning, split, *weights, attention="eager")
@@ -278,7 +296,7 @@ def _compare(source: Path, base: str, name: str, tuning: str) -> list[dict[str, 
             found, passes = _by_brimful(recipe, model, batch, size)
             how = {"layout": layout, "micro_batch": size, "passes": passes}
             rows.append(about | how | _apart(found, expected))
-    print(base, name, tuning, _worst(rows, *LAYOUTS), file=sys.stderr, flush=True)
+    print(base, name, tuning, dtype, _worst(rows, dtype, *LAYOUTS), file=sys.stderr, flush=True)
     return rows
 
 
@@ -366,6 +384,7 @@ def _by_trl(
     """
     trainer = _trainer(source, variant, tuning, attention)
     model, names = trainer.model, _names(trainer.model)
+    model.to(next(iter(after.values())).dtype)
     examples = _examples(split)
     _take(model, names, before)
     if _keeps(variant, tuning):

@@ -1255,16 +1255,17 @@ def _tuned_speed(name: str) -> tuple[str, str, str]:
 def _preferences_equal() -> list[tuple[str, str, str]]:
     record, source = _record("preferences_trl")
     worst = [
-        f"{words} {record['worst'][key]:.0e} ({record['worst_by_rounding'][key]:.0e})"
+        f"{words} {record['worst'][key]:.0e} ({record['worst_by_rounding'][key]:.0e}) and in doubles"
+        f" {record['worst_in_doubles'][key]:.0e}"
         for key, words in (("loss", "loss"), ("rewards", "rewards"), ("gradient", "gradient"))
     ]
     variants = ", ".join(dict.fromkeys(row["variant"] for row in record["rows"]))
     return [
         (
-            f"Losses of preferences ({variants}) beside TRL's trainers in fp32: LoRA and all weights"
+            f"Losses of preferences ({variants}) beside TRL's trainers in fp32 and in doubles: LoRA and all weights"
             f" of {' and '.join(record['same_tokens'])}, packed and padded, any micro-batch",
             "largest relative difference from TRL, and in brackets TRL's from itself with another"
-            f" kernel of attention: {', '.join(worst)}",
+            f" kernel of attention: {'; '.join(worst)}",
             source,
         )
     ]

@@ -66,7 +66,7 @@ def linear_token_losses(
     few_passes: bool = False,
 ) -> Tensor:
     """Return the cross-entropy of each position, for losses that weigh positions by what comes out:
-    losses_N in fp32 nats, 0 where ignored.
+    losses_N in nats, 0 where ignored: fp32, or doubles where the hidden states are.
 
     As `linear_cross_entropy`, but for one thing: a head that is trained has its logits computed
     again in the backward pass, because only then it is known how much each position counts.
@@ -104,8 +104,17 @@ def token_losses(
         return torch.cat(losses).view(targets_BT.shape)
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Return in what losses of hidden states of a type are computed: fp32, or doubles."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _widened(logits_CV: Tensor) -> Tensor:
+    return logits_CV.to(_wide(logits_CV.dtype))
+
+
 def _logits(hidden_CD: Tensor, weight_VD: Tensor, softcap: float | None) -> Tensor:
-    logits_CV = (hidden_CD @ weight_VD.T).float()
+    logits_CV = _widened(hidden_CD @ weight_VD.T)
     if softcap is None:
         return logits_CV
     return logits_CV.div_(softcap).tanh_().mul_(softcap)
@@ -189,7 +198,9 @@ class _LinearTokenLosses(torch.autograd.Function):
         ctx.settings, ctx.trains_head = (chunk_tokens, softcap, few_passes), trains_head
         forms_grad = wants_grad and not trains_head
         grad_ND = torch.empty_like(hidden_ND) if forms_grad else None
-        losses_N = torch.empty(len(hidden_ND), dtype=torch.float32, device=hidden_ND.device)
+        losses_N = torch.empty(
+            len(hidden_ND), dtype=_wide(hidden_ND.dtype), device=hidden_ND.device
+        )
         with torch.autocast(hidden_ND.device.type, enabled=False):
             head_VD = weight_VD.to(hidden_ND.dtype)
             for start in range(0, len(hidden_ND), chunk_tokens):
@@ -214,7 +225,7 @@ class _LinearTokenLosses(torch.autograd.Function):
         hidden_ND, weight_VD, targets_N = ctx.saved_tensors
         chunk_tokens, softcap, few_passes = ctx.settings
         grad_ND = torch.empty_like(hidden_ND)
-        grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
+        grad_weight_VD = torch.zeros_like(weight_VD, dtype=_wide(weight_VD.dtype))
         with torch.autocast(hidden_ND.device.type, enabled=False):
             head_VD = weight_VD.to(hidden_ND.dtype)
             for start in range(0, len(hidden_ND), chunk_tokens):
@@ -263,7 +274,7 @@ def _in_few_passes(hidden_CD: Tensor, head_VD: Tensor, targets_C: Tensor) -> tup
     """Return the loss of each position (C,), 0 where ignored, and the gradient of the logits (C, V)
     in the dtype of the products. Gradient rows of ignored positions have no meaning.
     """
-    logs_CV = torch.log_softmax((hidden_CD @ head_VD.T).float(), dim=-1)
+    logs_CV = torch.log_softmax(_widened(hidden_CD @ head_VD.T), dim=-1)
     chosen_C1 = targets_C.clamp(min=0)[:, None]
     losses_C = logs_CV.gather(1, chosen_C1)[:, 0].neg_()
     losses_C.masked_fill_(targets_C == IGNORED, 0.0)

@@ -17,6 +17,7 @@ from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.kinds.pairs import PairSequences
+from brimful.model.packed_attention import NAME, register
 from brimful.recipe import Recipe
 from brimful.recipe.preference import PreferenceRecipe
 from brimful.training.loop import accumulate_gradients
@@ -127,10 +128,10 @@ def _recipe(tuning: MakeRecipe, rules: PreferenceRecipe, *changes: str) -> Recip
     return tuning("method=dpo", *shape, *said, *changes)
 
 
-@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("layout", ["packed", "padded", "shared"])
 @pytest.mark.parametrize("size", [1, 2, PAIRS])
 @pytest.mark.parametrize("name", FORMULAS)
-def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_batch(
+def test_loss_and_gradients_are_the_formulas_in_any_layout_for_any_micro_batch(
     name: str,
     size: int,
     layout: str,
@@ -139,12 +140,12 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
     tmp_path: Path,
 ) -> None:
     """The reference: the adapters switched off."""
-    model = small_model(tmp_path / "own", adapters_std=0.1)
+    model = small_model(tmp_path / "own", adapters_std=0.1).double()
     rules = _rules(name)
     recipe = _recipe(tuning, rules)
     with torch.no_grad():
         reference, _ = whole_log_probs(
-            small_model(tmp_path / "reference", adapters_std=None), split
+            small_model(tmp_path / "reference", adapters_std=None).double(), split
         )
     log_probs, tokens = whole_log_probs(model, split)
     pairs = [each[place::2] for each in (log_probs, reference, tokens) for place in (0, 1)]
@@ -155,6 +156,8 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
     expected_gradients = gradients_of(model)
     model.zero_grad()
 
+    register()
+    model.set_attn_implementation(NAME)
     batch = PairSequences(split, recipe, layout, {}).batch(0, PAIRS)  # type: ignore[arg-type]
     network = Network(model, hidden_states_of(model), loss_chunk=5, few_passes=True)
     method = find_method("dpo").with_options(recipe.loss_options)
@@ -178,7 +181,8 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
     difference = torch.cat(
         [(found[key] - grad).flatten() for key, grad in expected_gradients.items()]
     )
-    assert difference.norm() <= 2e-6 * whole.norm()
+    # Weights of the loss of method sft are kept in fp32.
+    assert difference.norm() <= 2e-7 * whole.norm()
 
 
 def test_kept_log_probabilities_give_the_loss_of_a_reference_in_every_pass(

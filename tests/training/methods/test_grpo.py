@@ -17,7 +17,6 @@ from brimful.selection.answer_journal import DrawnAnswer
 from brimful.selection.answer_rounds import AnswerBatch, Round
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Network, find_method, hidden_states_of
-from brimful.training.methods import grpo
 from brimful.training.methods.grpo import WATCHED, advantages_of
 from brimful.training.precision import Precision
 
@@ -250,16 +249,6 @@ further apart in singles is rounding, as a loss is the small difference of large
 """
 
 
-def _in_doubles(
-    network: Network, micro: Any, hidden_BTD: Tensor, temperature: float = 1.0
-) -> Tensor:
-    """As `scored_losses`, which computes in singles."""
-    hidden_ND = hidden_BTD.flatten(0, 1)[micro.scored_N] / temperature
-    logits_NV = hidden_ND @ network.head_weight_VD.T
-    targets_N = micro.targets_BT.flatten()[micro.scored_N]
-    return torch.nn.functional.cross_entropy(logits_NV, targets_N, reduction="none")
-
-
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.filterwarnings("ignore")  # of TRL's own
@@ -268,10 +257,7 @@ def test_loss_and_gradients_are_those_of_trl(
     dtype: torch.dtype,
     drawn: Round,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if dtype == torch.float64:
-        monkeypatch.setattr(grpo, "scored_losses", _in_doubles)
     rules = RewardsRecipe(max_new_tokens=MOST, **VARIANTS[variant]).resolved
     model = _model(tmp_path / "own").to(dtype)
     reference = small_model(tmp_path / "reference", adapters_std=None).to(dtype)
