@@ -203,7 +203,7 @@ def prepare(
     data = gather(recipe, str(folder / "base"))
     assert isinstance(data, PairRunData)
     split = data.splits["train"]
-    numbers = data._sequences("padded").examples(0, split.num_examples // 2)
+    numbers = data._sequences("padded", "cpu").examples(0, split.num_examples // 2)
     (folder / "ids.json").write_text(json.dumps(token_ids(split, numbers)))
     _write_adapters(folder, data.recipe)
     return data

@@ -5,6 +5,7 @@ What a batch holds depends on the seed and the samples' numbers only. Suffixes: 
 of a row, E examples, N tokens.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +23,15 @@ from brimful.data.examples import ExampleSplit
 from brimful.data.sequences import PAD_MULTIPLE, Shuffle
 
 Layout = Literal["packed", "padded", "shared"]
+
+
+def layout_of(packing: str, device_kind: str) -> Layout:
+    """Return how examples that begin alike are laid out. On a CPU a beginning is computed once;
+    CUDA's kernel takes whole examples.
+    """
+    if packing != "packed":
+        return "padded"
+    return "shared" if device_kind == "cpu" else "packed"
 
 
 class _Pair(NamedTuple):
@@ -99,7 +109,7 @@ class ExampleSequences:
         each, limit = self._per_sample, self._sequence_length
         lengths = (self._split.lengths_E[self.examples(first_sample, count)] - 1).tolist()
         passes = _passes(lengths, each, each * budget, limit, self._layout)
-        if self._layout == "packed":
+        if self._layout != "padded":
             return [-(-sum(lengths[number] for number in filled) // each) for filled in passes]
         return [
             len(rows) // each * _width(max(lengths[number] for number in rows), limit)
@@ -136,13 +146,13 @@ class ExampleBatch:
         each, limit = self.per_sample, self.sequence_length
         lengths = [len(pair.inputs_T) for pair in self.pairs]
         budget = max(sizes) * limit * each
+        passes = _passes(lengths, each, budget, limit, self.layout)
+        lay_out = partial(_padded, limit=limit) if self.layout == "padded" else _packed
         if self.layout == "shared":
-            passes, laid_out = _alike_together(self.pairs, budget), _sharing
-        else:
-            passes = _passes(lengths, each, budget, limit, self.layout)
-            laid_out = partial(_padded, limit=limit) if self.layout == "padded" else _packed
+            lay_out = _sharing
+            passes = _alike_together(self.pairs, budget) if each == 1 else passes
         for numbers in passes:
-            micro = laid_out([self.pairs[number] for number in numbers])
+            micro = lay_out([self.pairs[number] for number in numbers])
             kept = {name: torch.from_numpy(values[numbers]) for name, values in self.kept.items()}
             yield replace(micro, kept=kept)
 
@@ -243,12 +253,14 @@ def _packed(pairs: Sequence[_Pair]) -> MicroBatch:
 
 
 def _sharing(pairs: Sequence[_Pair]) -> MicroBatch:
-    """One row, in which each beginning lies once, before the first example that goes on from it."""
+    """One row, in which each beginning of several examples lies once, before the first of them."""
+    beginnings = [pair.beginning for pair in pairs]
+    counts = Counter(beginnings)
     places: dict[tuple[int, ...], int] = {(): -1}
     parts: list[_Pair] = []
     after: list[int] = []
-    for pair in pairs:
-        beginning = pair.beginning
+    for pair, own in zip(pairs, beginnings, strict=True):
+        beginning = own if counts[own] > 1 else ()
         length = len(beginning)
         if beginning not in places:
             places[beginning] = len(parts)

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.text import plural
 from brimful.base.types import Json, Progress
 from brimful.data.chat import Template
-from brimful.data.example_batches import ExampleSequences
+from brimful.data.example_batches import ExampleSequences, Layout
 from brimful.data.examples import (
     ExampleSplit,
     PreparedExamples,
@@ -117,21 +117,18 @@ class ExampleRunData(RunData[ExampleSplit]):
         steps = self.planned.training.steps
 
         def with_packing(packing: str) -> LongestPassAt:
-            lay_out = self._sequences(packing).positions_of_passes
+            lay_out = self._sequences(packing, device_kind).positions_of_passes
             return lambda room: longest_pass_of(lay_out, self.recipe, steps, room)
 
         return with_packing
 
     def sequences(self, plan: Plan) -> ExampleSequences:
-        return self._sequences(plan.packing)
+        return self._sequences(plan.packing, str(plan.device["kind"]))
 
-    def _sequences(self, packing: str) -> ExampleSequences:
-        return ExampleSequences(
-            self.splits["train"],
-            self.recipe.sequence_length,
-            "packed" if packing == "packed" else "padded",
-            self.recipe.seed,
-        )
+    def _sequences(self, packing: str, device_kind: str) -> ExampleSequences:
+        layout: Layout = "packed" if packing == "packed" else "padded"
+        split, recipe = self.splits["train"], self.recipe
+        return ExampleSequences(split, recipe.sequence_length, layout, recipe.seed)
 
     @property
     def objective(self) -> Json:

@@ -157,7 +157,7 @@ class JudgedRunData(PairRunData):
         others = {MISMATCHED.format(name): split for name, split in self.mismatched.items()}
         return {**self.splits, **others}
 
-    def _sequences(self, packing: str) -> JudgedSequences:
+    def _sequences(self, packing: str, device_kind: str) -> JudgedSequences:
         layout: Layout = "packed" if packing == "packed" else "padded"
         split, others = self.splits["train"], self.mismatched.get("train")
         return JudgedSequences(split, others, self.recipe, layout, self._reference)

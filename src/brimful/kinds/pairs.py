@@ -28,7 +28,7 @@ from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
 from brimful.base.units import format_duration
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, ExampleSequences, Layout
+from brimful.data.example_batches import ExampleBatch, ExampleSequences, Layout, layout_of
 from brimful.data.examples import ExampleSplit, PreparedExamples
 from brimful.data.formats import Example
 from brimful.evaluation.likelihood import Likelihood, summarise
@@ -182,8 +182,8 @@ class PairRunData(ExampleRunData):
     def tokens_per_step(self) -> int:
         return self.per_sample * super().tokens_per_step
 
-    def _sequences(self, packing: str) -> ExampleSequences:
-        layout: Layout = "packed" if packing == "packed" else "padded"
+    def _sequences(self, packing: str, device_kind: str) -> ExampleSequences:
+        layout = layout_of(packing, device_kind)
         return PairSequences(self.splits["train"], self.recipe, layout, self._reference)
 
     @property

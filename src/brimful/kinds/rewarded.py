@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.text import plural
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, Layout, pairs_of
+from brimful.data.example_batches import ExampleBatch, Layout, layout_of, pairs_of
 from brimful.data.examples import PreparedExamples
 from brimful.data.sequences import Shuffle
 from brimful.kinds.examples import ExampleRunData
@@ -346,10 +346,7 @@ class RewardedRunData(ExampleRunData):
 
     @property
     def _layout(self) -> Layout:
-        """On a CPU the question of a group is computed once; CUDA's kernel takes whole answers."""
-        if self._plan.packing != "packed":
-            return "padded"
-        return "shared" if self._plan.device["kind"] == "cpu" else "packed"
+        return layout_of(self._plan.packing, self._plan.device["kind"])
 
     def sequences(self, plan: Plan) -> "RewardedRunData":  # type: ignore[override]
         return self

@@ -60,9 +60,9 @@ def block_causal_attention(
     probabilities for the backward pass.
 
     Args:
-        queries_BHTD: Every sequence starts at position 0; no padding on the left. Padding on the
-            right is never seen by real positions.
-        keys_BHTD: Keys, as many heads as the queries have.
+        queries_BHTD: Those of every position, or of the last ones of a row of one example; no
+            padding on the left. Padding on the right is never seen by real positions.
+        keys_BHTD: Keys from position 0 on, as many heads as the queries have.
         values_BHTD: Values, as many heads as the queries have.
         scale: Factor on the scores.
         dropout: Probability of dropping an attention weight.
@@ -83,12 +83,14 @@ def block_causal_attention(
     return attended_GTD.view(queries_BHTD.shape)
 
 
-def _query_blocks(lengths_E: Sequence[int], rows: int) -> Iterator[tuple[int, int, int]]:
+def _query_blocks(
+    lengths_E: Sequence[int], rows: int, before: int
+) -> Iterator[tuple[int, int, int]]:
     """Yield for each block the position where its example begins, where the block begins and where
-    it ends.
+    it ends; the first positions of an example, as many as `before`, are in none.
     """
     for end, length in zip(accumulate(lengths_E), lengths_E, strict=True):
-        for start in range(end - length, end, rows):
+        for start in range(end - length + before, end, rows):
             yield end - length, start, min(start + rows, end)
 
 
@@ -112,13 +114,16 @@ class _BlockAttention(torch.autograd.Function):
     ) -> Tensor:
         attended_GTD = torch.empty_like(queries_GTD)
         rows = BLOCK_ROWS_16_BIT if queries_GTD.itemsize == 2 else BLOCK_ROWS
-        blocks = list(_query_blocks(lengths_E or (queries_GTD.shape[1],), rows))
+        length = keys_GTD.shape[1]
+        before = length - queries_GTD.shape[1]
+        blocks = list(_query_blocks(lengths_E or (length,), rows, before))
         weights, kept = [], []
         for first, start, end in blocks:
+            own = slice(start - before, end - before)
             future_QK = _hidden_future(start - first, end - first, queries_GTD)
             scores_GQK = torch.baddbmm(
                 future_QK,
-                queries_GTD[:, start:end],
+                queries_GTD[:, own],
                 keys_GTD[:, first:end].transpose(1, 2),
                 alpha=scale,
             )
@@ -127,9 +132,9 @@ class _BlockAttention(torch.autograd.Function):
             if dropout:
                 kept.append(torch.empty_like(weights_GQK).bernoulli_(1 - dropout).div_(1 - dropout))
                 weights_GQK = weights_GQK * kept[-1]
-            attended_GTD[:, start:end] = torch.bmm(weights_GQK, values_GTD[:, first:end])
+            attended_GTD[:, own] = torch.bmm(weights_GQK, values_GTD[:, first:end])
         ctx.save_for_backward(queries_GTD, keys_GTD, values_GTD, *weights, *kept)
-        ctx.scale, ctx.blocks = scale, blocks
+        ctx.scale, ctx.blocks, ctx.before = scale, blocks, before
         return attended_GTD
 
     @staticmethod
@@ -144,7 +149,8 @@ class _BlockAttention(torch.autograd.Function):
         )
         begun = None  # the example of the block before, of which the last block sees all keys
         for number, (first, start, end) in reversed(list(enumerate(ctx.blocks))):
-            weights_GQK, grad_GQD = weights[number], grad_GTD[:, start:end]
+            own = slice(start - ctx.before, end - ctx.before)
+            weights_GQK, grad_GQD = weights[number], grad_GTD[:, own]
             add = Tensor.copy_ if first != begun else Tensor.add_
             begun = first
             used_GQK = weights_GQK * kept[number] if kept else weights_GQK
@@ -155,8 +161,8 @@ class _BlockAttention(torch.autograd.Function):
             grad_scores_GQK = torch._softmax_backward_data(
                 grad_weights_GQK, weights_GQK, -1, weights_GQK.dtype
             ).mul_(ctx.scale)
-            grad_queries[:, start:end] = torch.bmm(grad_scores_GQK, keys_GTD[:, first:end])
-            grad_keys_GKD = torch.bmm(grad_scores_GQK.transpose(1, 2), queries_GTD[:, start:end])
+            grad_queries[:, own] = torch.bmm(grad_scores_GQK, keys_GTD[:, first:end])
+            grad_keys_GKD = torch.bmm(grad_scores_GQK.transpose(1, 2), queries_GTD[:, own])
             add(grad_keys[:, first:end], grad_keys_GKD)
         return grad_queries, grad_keys, grad_values, None, None, None
 

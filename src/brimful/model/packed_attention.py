@@ -160,7 +160,7 @@ class _Kernel:
         """Attend within whole rows, whose keys may begin before the queries."""
         length = key.shape[2]
         before = length - query.shape[2]
-        if not before and self._takes_blocks(value, length):
+        if self._takes_blocks(value, length, before):
             return self._by_blocks(query, key, value, [length])
         mask = self.mask
         if mask is None and (before or self.softcap is not None or not self._sees_all(length)):
@@ -200,15 +200,15 @@ class _Kernel:
     def _sees_all(self, length: int) -> bool:
         return self.window is None or length <= self.window
 
-    def _takes_blocks(self, heads: Tensor, longest: int) -> bool:
+    def _takes_blocks(self, heads: Tensor, longest: int, before: int = 0) -> bool:
         """Return whether blocks are used, which are faster than torch's fused kernel on CPUs at
-        these lengths (docs/log).
+        these lengths (docs/log), in fp32 only where queries begin with the keys.
         """
         is_plain = self.mask is None and self.softcap is None and self._sees_all(longest)
         if not is_plain or heads.device.type != "cpu" or longest > LONGEST:
             return False
         if heads.dtype == torch.float32:
-            return longest > BLOCK_ROWS
+            return longest > BLOCK_ROWS and not before
         return heads.dtype == torch.bfloat16
 
 

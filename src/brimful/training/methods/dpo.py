@@ -71,7 +71,10 @@ def log_probs(network: Network, micro: MicroBatch, hidden_BTD: Tensor) -> Tensor
         losses_N = everywhere.scatter(0, micro.scored_N, losses_N)
     if micro.lengths_E is None:
         return -losses_N.view_as(micro.targets_BT).sum(1)
-    return -torch.stack([part.sum() for part in losses_N.split(micro.lengths_E.tolist())])
+    parts = losses_N.split(micro.lengths_E.tolist())
+    # Behind what several answers begin with, which is a part without scored tokens.
+    begun = () if micro.after_E is None else {*micro.after_E.tolist()}
+    return -torch.stack([each.sum() for number, each in enumerate(parts) if number not in begun])
 
 
 def pair_losses(
