@@ -3,6 +3,8 @@ defaults of its class, with few blocks. Is its step recorded, of which plans are
 refused, and in which sentence?
 
     python benchmarks/model_types.py [--only TYPE ...] [--cpu-limit SECONDS] [--plans] [--no-record]
+                                     [--answered FILE]
+    python benchmarks/model_types.py --peaks NUMBER [--seed SEED]
 
 Causal models are tuned with adapters (recipe `lora`), encoders in full as classifiers (recipe
 `moderation`), on an H200. Each type has a process of its own, forked from one that has loaded the
@@ -11,6 +13,12 @@ libraries; its CPU seconds are those of one recording, of which a plan makes sev
 threads and with the libraries, count; that takes an hour, and no record is written. Blocks are cut
 to four, or to as many as show every kind of block once. The year is that of the copyright line in
 the code of the type.
+
+With --answered, rows that an earlier run printed to FILE are kept, and what it refused is asked
+again. With --peaks, types are drawn at random from those that the record says are recorded, and two
+real optimizer steps of each run on this CPU, with adapters and in full, under torch's profiler: the
+peak of live bytes beside the recording's. Widths named in SMALL are cut. One thread runs, and the
+record is another.
 """
 
 import argparse
@@ -18,6 +26,7 @@ import contextlib
 import inspect
 import json
 import os
+import random
 import re
 import resource
 import statistics
@@ -25,7 +34,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -41,6 +51,7 @@ COMPLETED: dict[str, dict[str, Any]] = {
     "nemotron": {"num_key_value_heads": 8},
     "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
     "dbrx": {"attn_config": {"rope_theta": 5e5, "kv_n_heads": 8, "clip_qkv": 8}},
+    "xmod": {"default_language": "en_XX"},
     "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},
     "cohere_compass_text": {
@@ -61,6 +72,19 @@ COMPLETED: dict[str, dict[str, Any]] = {
 """Values that the defaults of a class leave open, so that transformers itself builds no model of
 them; as published checkpoints of the type have them, or of their size.
 """
+SMALL = {
+    "vocab_size": 1024,
+    "vocab_size_per_layer_input": 1024,
+    "intermediate_size": 256,
+    "ffn_dim": 256,
+    "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 64,
+    "num_experts": 8,
+    "num_local_experts": 8,
+    "n_routed_experts": 8,
+}
+"""Widths of models whose steps really run."""
+PEAK_LENGTH, PEAK_SEQUENCES, PEAK_RANK = 64, 2, 8
 SEVERAL_TIMES = {"zamba": 12}
 """Blocks of types whose first blocks alone make no model."""
 
@@ -74,19 +98,33 @@ def main() -> None:
     parser.add_argument("--cpu-limit", type=int, default=60, metavar="SECONDS")
     parser.add_argument("--plans", action="store_true")
     parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--answered", type=Path, metavar="FILE")
+    parser.add_argument("--peaks", type=int, metavar="NUMBER")
+    parser.add_argument("--seed", type=int, default=48)
     asked = parser.parse_args()
+    if asked.peaks:
+        peaks(asked.peaks, asked.seed, asked.cpu_limit)
+        return
     every = kinds_of_types()
     chosen = {name: kind for name, kind in every.items() if not asked.only or name in asked.only}
     ask = planned if asked.plans else recorded
+    known = _answered(asked.answered) if asked.answered else {}
     results = []
     for name, kind in chosen.items():
-        results.append({"type": name, "kind": kind, **ask(name, kind, asked.cpu_limit)})
+        row = known.get(name) or {"type": name, "kind": kind, **ask(name, kind, asked.cpu_limit)}
+        results.append(row)
         print(json.dumps(results[-1]), flush=True)
     print(json.dumps(summary(results)))
     if not (asked.no_record or asked.only or asked.plans):
         from record import write_record  # brings torch, which children would count as theirs
 
         print(write_record("model_types", {"summary": summary(results), "types": results}))
+
+
+def _answered(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows that an earlier run printed, but for refused ones, which are asked again."""
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return {row["type"]: row for row in rows if "type" in row and "refused" not in row}
 
 
 def kinds_of_types() -> dict[str, str]:
@@ -106,6 +144,90 @@ def recorded(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
     """What one recording of a type's step is, in a child of this process."""
     import brimful.rehearsal.tracer  # noqa: F401 - children begin with it
 
+    return _forked(_recorded_here, name, kind, cpu_limit_s)
+
+
+def peaks(number: int, seed: int, cpu_limit_s: int) -> None:
+    """Measure the peaks of types drawn at random, print and record them."""
+    import torch
+
+    import measured_steps  # noqa: F401 - children begin with it
+    from record import RECORDS, write_record
+
+    torch.set_num_threads(1)
+    rows = json.loads((RECORDS / "model_types.json").read_text(encoding="utf-8"))["types"]
+    kinds = {row["type"]: row["kind"] for row in rows if "refused" not in row}
+    results = []
+    for name in random.Random(seed).sample(sorted(kinds), number):
+        told = _forked(_peaks_here, name, kinds[name], cpu_limit_s)
+        results.append({"type": name, "kind": kinds[name], **told})
+        print(json.dumps(results[-1]), flush=True)
+    errors = [abs(row[way]["error"]) for row in results for way in ("lora", "full") if way in row]
+    about = {"seed": seed, "types": number, "compared": len(errors), "largest_error": max(errors)}
+    print(json.dumps(about))
+    print(write_record("model_types_peaks", {"summary": about, "types": results}))
+
+
+def _peaks_here(name: str, kind: str) -> dict[str, Any]:
+    from brimful.hardware.probe import probe
+    from brimful.planning.specs import model_facts
+    from brimful.planning.step import Lora
+    from brimful.planning.survey import prepare
+    from brimful.recipe import load
+    from brimful.rehearsal.models import config_of
+    from brimful.rehearsal.real_models import real_model
+    from brimful.rehearsal.training import record_training
+    from measured_steps import measure_steps
+
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            result["cut"] = _cut(name, Path(folder))
+            recipe, model, _ = _words(kind, folder, None)
+            loaded = load(recipe, [model, f"sequence_length={PEAK_LENGTH}"])
+            planned_spec = prepare(loaded, probe("cpu"), model=model_facts(loaded)).spec(
+                recompute=False
+            )
+            for way, adapter in (("lora", Lora(PEAK_RANK)), ("full", None)):
+                spec = replace(planned_spec, adapter=adapter, weights="fp32")
+                config = config_of(spec)
+                ours = int(record_training(spec, config, PEAK_SEQUENCES).live_E().max())
+                steps = measure_steps(real_model(spec, config), spec, PEAK_SEQUENCES)
+                measured = int(steps.live_E().max())
+                result[way] = {
+                    "recorded_bytes": ours,
+                    "measured_bytes": measured,
+                    "error": round(ours / measured - 1, 6),
+                }
+        except Exception as error:  # a benchmark counts whatever stands in the way
+            result["failed"] = f"{error!r}".replace(folder, "FOLDER")[:400]
+    return result
+
+
+def _cut(name: str, folder: Path) -> list[str]:
+    """Write a type's config with few blocks and, as far as transformers builds it, small widths;
+    returns the names of those that are cut.
+    """
+    from transformers import CONFIG_MAPPING
+
+    write_config(name, folder)
+    file = folder / "config.json"
+    values = json.loads(file.read_text(encoding="utf-8"))
+    wanted = {key: most for key, most in SMALL.items() if _is_more(values.get(key), most)}
+    small = values | wanted | {"pad_token_id": 0}
+    CONFIG_MAPPING[small["model_type"]].from_dict(small)
+    file.write_text(json.dumps(small), encoding="utf-8")
+    return sorted(wanted)
+
+
+def _is_more(value: Any, most: int) -> bool:
+    return isinstance(value, int) and value > most
+
+
+def _forked(
+    ask: Callable[[str, str], dict[str, Any]], name: str, kind: str, cpu_limit_s: int
+) -> dict[str, Any]:
+    """What a function tells of a type, in a child of this process."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -113,14 +235,16 @@ def recorded(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        os.write(writes, json.dumps(_recorded_here(name, kind)).encode())
+        os.write(writes, json.dumps(ask(name, kind)).encode())
         os._exit(0)
     os.close(writes)
     with open(reads, "rb") as pipe:
         told = pipe.read()
     os.waitpid(child, 0)
     result: dict[str, Any] = (
-        json.loads(told) if told else {"refused": f"no answer within {cpu_limit_s} CPU s"}
+        json.loads(told)
+        if told
+        else {"year": year_of(name), "refused": f"no answer within {cpu_limit_s} CPU s"}
     )
     return result
 
@@ -136,7 +260,8 @@ def _recorded_here(name: str, kind: str) -> dict[str, Any]:
     about: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            about = write_config(name, Path(folder))
+            about = {"year": year_of(name)}
+            about |= write_config(name, Path(folder))
             recipe, *changes = _words(kind, folder, about.pop("context"))
             loaded = load(recipe, changes)
             ready = prepare(loaded, catalog.get(DEVICE), model=model_facts(loaded))
@@ -165,9 +290,10 @@ def planned(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
     """What `brimful plan` says of a type, and what that took."""
     with tempfile.TemporaryDirectory() as folder:
         made = _in_child(["--write", name, folder])
+        year = {"year": year_of(name)}
         if made.returncode:
-            return {"refused": _last_line(made.stderr)}
-        about = json.loads(made.stdout.splitlines()[-1])
+            return {**year, "refused": _last_line(made.stderr)}
+        about = year | json.loads(made.stdout.splitlines()[-1])
         words = [*_words(kind, folder, about.pop("context")), "--on", DEVICE]
         return {**about, **_ask(words, Path(folder), cpu_limit_s)}
 
@@ -194,15 +320,14 @@ def _ask(words: Sequence[str], folder: Path, cpu_limit_s: int) -> dict[str, Any]
 
 
 def write_config(name: str, folder: Path) -> dict[str, Any]:
-    """Write the config of a type with few blocks to a folder; returns its year, blocks and
-    context.
-    """
+    """Write the config of a type with few blocks to a folder; returns its blocks and context."""
     from transformers import CONFIG_MAPPING
 
     from brimful.rehearsal.models import kinds_of_blocks, with_layers
 
-    year = _year_of(CONFIG_MAPPING[name])
-    config = CONFIG_MAPPING[name]().get_text_config()
+    config = CONFIG_MAPPING[name]()
+    with contextlib.suppress(ValueError):  # several texts: as it is
+        config = config.get_text_config()
     if given := COMPLETED.get(config.model_type):
         config = type(config)(**config.to_dict() | given)
     kinds = kinds_of_blocks(config)
@@ -221,12 +346,14 @@ def write_config(name: str, folder: Path) -> dict[str, Any]:
     context = next(
         (values[key] for key in ("max_position_embeddings", "n_positions") if values.get(key)), None
     )
-    return {"year": year, "blocks": few, "context": context}
+    return {"blocks": few, "context": context}
 
 
-def _year_of(config_class: type) -> int | None:
+def year_of(name: str) -> int | None:
     """Return the year in the copyright line of the code of a type."""
-    package = import_module(config_class.__module__.rpartition(".")[0])
+    from transformers import CONFIG_MAPPING
+
+    package = import_module(CONFIG_MAPPING[name].__module__.rpartition(".")[0])
     for file in sorted(Path(inspect.getfile(package)).parent.glob("modeling_*.py")):
         found = re.search(r"[Cc]opyright[^\n]*?(20\d\d)", file.read_text(encoding="utf-8")[:1500])
         if found:

@@ -131,6 +131,9 @@ def test_products_are_those_that_the_step_can_have() -> None:
         "BM"
         in family_keys_of(_spec(method="mlm", options_json='{"masked_share": 0.15}'))[0].products
     )
+    with_kernels = family_keys_of(_spec(kernels=True))
+    assert set(with_kernels[0].products) >= {"K", "BK", "Q", "BQ", "S", "BS"}
+    assert not {"K", "BK"} & set(with_kernels[-1].products)
     alone = family_keys_of(_spec())[-1]
     assert (alone.products, alone.sums) == (("", "B", "C", "L"), (("", "B", "C"),))
 

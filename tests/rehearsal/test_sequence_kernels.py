@@ -11,6 +11,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoConfig
 
+from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import StepSpec, canonical
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.sequence_kernels import (
@@ -22,6 +23,7 @@ from brimful.rehearsal.sequence_kernels import (
     selective_scan,
     sequence_kernels,
 )
+from brimful.rehearsal.tracer import record_family
 from brimful.rehearsal.training import record_training
 
 ONE_TOKEN = ("_update", "recurrent_")
@@ -128,7 +130,7 @@ def test_scan_and_convolution_keep_their_inputs() -> None:
 SIZES = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
-@pytest.mark.parametrize(
+SMALL = pytest.mark.parametrize(
     ("model_type", "sizes"),
     [
         (
@@ -143,6 +145,9 @@ SIZES = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_atten
         ("mamba2", {"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 1}),
     ],
 )
+
+
+@SMALL
 def test_a_step_with_kernels_takes_fewer_operators_and_less_memory(
     model_type: str, sizes: dict[str, object]
 ) -> None:
@@ -156,6 +161,22 @@ def test_a_step_with_kernels_takes_fewer_operators_and_less_memory(
     assert len(kernels.events_E) < 0.8 * len(torch_alone.events_E)
     assert kernels.sizes_S.sum() < 0.8 * torch_alone.sizes_S.sum()
     assert kernels.parameters == torch_alone.parameters
+
+
+@SMALL
+def test_every_length_is_as_a_direct_recording_shows(
+    model_type: str, sizes: dict[str, object]
+) -> None:
+    config = AutoConfig.for_model(model_type, **SIZES | sizes)
+    spec = StepSpec(
+        canonical(config.to_dict()), 300, autocast="bf16", attention="eager", kernels=True
+    )
+    family = record_family(family_keys_of(spec)[0])
+
+    for length in (64, 300, 512):
+        member = replace(spec, sequence_length=length)
+        direct = record_training(member, config_of(member), 3)
+        assert family.at(member).at(3).live_E().max() == direct.live_E().max()
 
 
 def test_transformers_functions_are_its_own_again_afterwards() -> None:

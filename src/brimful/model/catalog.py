@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.discover import did_you_mean
 from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError, RunFolderError
+from brimful.base.garbage import importing
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.strict_json import load_json
 from brimful.base.tables import shipped_table
@@ -458,9 +459,10 @@ def _config_of_values(
     values: Json, where: str, code_source: str | None, trust_custom_code: bool
 ) -> "PretrainedConfig":
     # Importing transformers takes seconds, which catalog queries do not need.
-    from transformers import CONFIG_MAPPING  # noqa: PLC0415
+    with importing("brimful.model.registered"):
+        from transformers import CONFIG_MAPPING  # noqa: PLC0415
 
-    from brimful.model.registered import register  # noqa: PLC0415
+        from brimful.model.registered import register  # noqa: PLC0415
 
     register()
     model_type = values.get("model_type")

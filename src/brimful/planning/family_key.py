@@ -16,6 +16,8 @@ from brimful.planning.step import ANY_NUMBER, EVALUATION_FACTOR, Lora, StepSpec,
 GRANULE = 128
 """Attention kernels round rows up to this or to TILE (rehearsal.kernels)."""
 TILE = 32
+CHUNKS = {"K": 64, "Q": 256, "S": 2048}
+"""Positions of a chunk of the delta rules, of a scan of Mamba-2, and of one of Mamba."""
 SHORTEST = 32
 """Shorter sequences have no family."""
 LONGEST = 131_072
@@ -29,16 +31,22 @@ PRODUCTS = (
     "BG",
     "E",
     "BE",
+    "K",
+    "BK",
+    "Q",
+    "BQ",
+    "S",
+    "BS",
     "P",
     "rP",
     "A",
     "RA",
 )
 """B micro-batch, T sequence length, U one more, V less the micro-batch, G rounded up to GRANULE, E
-to TILE, r rank, M scored tokens of a sequence, C tokens of a full piece of the loss, L of the last
-one. Of a model in parts: R devices, P rows of the weights that one of them holds, by the unit in
-which all have whole ones; A rows of an adapter's first matrix, which has r of them and may have
-fewer than there are devices.
+to TILE, K, Q and S its CHUNKS, r rank, M scored tokens of a sequence, C tokens of a full piece of
+the loss, L of the last one. Of a model in parts: R devices, P rows of the weights that one of them
+holds, by the unit in which all have whole ones; A rows of an adapter's first matrix, which has r of
+them and may have fewer than there are devices.
 """
 SUMS_IN_PARTS = (("P", "rP", "A"), ("", "r", "RA"))
 """What FSDP2 sends and receives is a sum over the weights of a block: of their parts, or of the
@@ -79,6 +87,7 @@ class StepSize:
             "r": self.rank,
             "G": -(-self.sequence_length // GRANULE) * GRANULE,
             "E": -(-self.sequence_length // TILE) * TILE,
+            **{name: -(-self.sequence_length // each) for name, each in CHUNKS.items()},
             "M": self.scored,
             "C": self.chunk,
             "R": self.ranks,
@@ -146,6 +155,8 @@ class TraceFamilyKey:
             absent |= set("TUVMGE")
         elif self.spec.scored_tokens == self.spec.sequence_length:
             absent.add("M")
+        if self.lengths is None or not self.spec.kernels:
+            absent |= CHUNKS.keys()
         if not self.in_parts:
             absent |= set("PAR")
         if not self.has_rank:

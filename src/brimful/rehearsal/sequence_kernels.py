@@ -24,12 +24,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
+from brimful.planning.family_key import CHUNKS
 from brimful.rehearsal.recorder import note_kernel
 
-DELTA_CHUNK = 64
-"""Positions of a chunk of the delta rules."""
-SCAN_CHUNK = 2048
-"""Positions between the states that the selective scan keeps (selective_scan_fwd_kernel.cuh)."""
+DELTA_CHUNK, SCAN_CHUNK = CHUNKS["K"], CHUNKS["S"]
+"""The selective scan keeps a state for each of these (selective_scan_fwd_kernel.cuh)."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ def mamba2(
 def chunk_scan(hidden_BTHP: Tensor, dt: Tensor, *others: Any, **_: Any) -> Tensor:
     """Mamba-2's scan alone, as in evaluation: no gradient runs through it."""
     batch, length, heads, size = hidden_BTHP.shape
-    states = ((batch, -(-length // 256), heads, size, others[1].shape[-1]), torch.float32)
+    states = ((batch, -(-length // CHUNKS["Q"]), heads, size, others[1].shape[-1]), torch.float32)
     sizes = _Sizes(tuple(hidden_BTHP.shape), forward=[states, states], flop=6 * hidden_BTHP.numel())
     return _run("chunk_scan", sizes, hidden_BTHP, dt)
 

@@ -50,8 +50,10 @@ _COMPILED_MEMBERS = ((17, 0, 1, 14.0), (23, 0, 1, 14.0), (17, 0, 1, 10.0), (29, 
 """The same where blocks are compiled. The compiler reuses a buffer for another of the same number
 of elements; with such primes no tensor of the batch is as large as one of the weights by accident.
 """
-_BEYOND = (57, 97, 90, 42, 75)
-"""Tokens of a length beyond a multiple of GRANULE, where that is in the range."""
+_BEYOND = (25, 97, 90, 42, 75)
+"""Tokens of a length beyond a multiple of twice GRANULE, where that is in the range: the first two
+tell what is rounded up to 32, 64, 128 and 256 apart.
+"""
 _SHORT = 1500
 """Longest sequences in recordings of every network, whose products would be too large."""
 _RANKS = (4, 2, 8, 2, 2)
@@ -221,8 +223,8 @@ def _size_of(key: TraceFamilyKey, number: int, rows: int = 1) -> StepSize:
         high = min(high, low + _SHORT) if key.any_width else high
         length = low + round(place * (high - low))
         if high - low > 2 * GRANULE:
-            length += (_BEYOND[number] - length) % GRANULE
-            length -= GRANULE if length > high else 0
+            length += (_BEYOND[number] - length) % (2 * GRANULE)
+            length -= 2 * GRANULE if length > high else 0
     scored = dataclasses.replace(key.spec, sequence_length=length).scored_tokens
     piece = max(1, round(chunk * scored))
     if key.micro_batch:
