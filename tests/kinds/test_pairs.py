@@ -63,7 +63,9 @@ def test_a_run_is_planned_trained_scored_and_reported(preferring: MakeRecipe, wa
     scores = read_json(folder / "scores.json")["validation"]
     assert scores["windows"] == gather(recipe, str(recipe.model)).validation_count
     assert 0 <= scores["named"]["accuracy"] <= 1
-    assert "held-out pairs" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "held-out pairs" in page
+    assert f"Every optimizer step sees {recipe.effective_batch} pairs" in page
     told = evaluation_lines(read_json(folder / "scores.json"), width=160)
     assert "Loss  " in told[1]
     assert f" {scores['named']['accuracy']:.3f} " in " ".join(told)

@@ -123,8 +123,13 @@ class ReportKind:
 
 
 class ExamplesReport(ReportKind):
-    """A published model, tuned on prompts and answers."""
+    """A published model, tuned on prompts and answers.
 
+    Attributes:
+        samples: What a step learns from, and what is held out.
+    """
+
+    samples = "examples"
     learned = "learned tokens"
     prompt_end = "\n"
     data_heading = "Examples"
@@ -156,15 +161,14 @@ class ExamplesReport(ReportKind):
         return score_tables.example_scores(run)
 
     def batch_sentence(self, run: RunFolder) -> str:
-        return plan_page.example_batch(run)
+        return plan_page.example_batch(run, self.samples)
 
 
 class PairsReport(ExamplesReport):
     """A published model that has learned to prefer chosen answers.
 
     Attributes:
-        samples: What is held out.
-        told: What it does with them, before the share of which it does so.
+        told: What it does with what is held out, before the share of which it does so.
     """
 
     data_heading = "Pairs"
@@ -212,6 +216,7 @@ class RewardedReport(ExamplesReport):
 
     data_heading = "Questions"
     loss_unit = "of the reward missed"
+    samples = "answers"
 
     def verdict(self, run: RunFolder) -> str:
         """The share of the reward that it gets for held-out questions."""

@@ -35,8 +35,8 @@ def sequence_batch(run: RunFolder) -> str:
     return f"Every optimizer step sees {sum(sizes)} sequences: {split}."
 
 
-def example_batch(run: RunFolder) -> str:
-    """Say how the examples of a step are cut into micro-batches; "" where the plan does not."""
+def example_batch(run: RunFolder, samples: str = "examples") -> str:
+    """Say how the samples of a step are cut into micro-batches; "" where the plan does not."""
     sizes, length = run.plan.micro_batches if run.plan else (), run.recipe.sequence_length
     batch = run.recipe.batch
     if not sizes or not length:
@@ -44,7 +44,9 @@ def example_batch(run: RunFolder) -> str:
     examples = batch.sequences or (batch.tokens or 0) / length
     if not examples:
         return ""
-    tokens = f"{sizes[0] * length:,.0f} tokens ({sizes[0]} x {length:.0f})"
+    rows = run.kind.rows_per_sample * sizes[0]
+    tokens = f"{rows * length:,.0f} tokens ({rows} x {length:.0f})"
     return (
-        f"Every optimizer step sees {examples:,.0f} examples, in micro-batches of at most {tokens}."
+        f"Every optimizer step sees {examples:,.0f} {samples}, in micro-batches of at most"
+        f" {tokens}."
     )
