@@ -54,9 +54,9 @@ def _timer(*, measures: bool = True) -> StepTimer:
 def test_passes_are_timed_once_and_kept(measured: list[TimedPasses]) -> None:
     measured.append(SOUND)
 
-    first = _timer()(SPEC, 4, 2.0)
-    second = _timer()(SPEC, 4, 2.0)
-    only_kept = _timer(measures=False)(SPEC, 4, 2.0)
+    first = _timer()(SPEC, 4, 2.0, 1.0)
+    second = _timer()(SPEC, 4, 2.0, 1.0)
+    only_kept = _timer(measures=False)(SPEC, 4, 2.0, 1.0)
 
     assert first is not None
     assert first.passes.first_s == 0.5
@@ -68,17 +68,17 @@ def test_another_step_is_not_the_kept_one_and_nothing_is_timed_unasked(
     measured: list[TimedPasses],
 ) -> None:
     measured.append(SOUND)
-    _timer()(SPEC, 4, 2.0)
+    _timer()(SPEC, 4, 2.0, 1.0)
 
-    assert _timer(measures=False)(SPEC, 8, 2.0) is None
-    assert _timer(measures=False)(dataclasses.replace(SPEC, clips=False), 4, 2.0) is None
-    assert _timer()(SPEC, 8, 0.01) is None  # a run too short to be worth it
+    assert _timer(measures=False)(SPEC, 8, 2.0, 1.0) is None
+    assert _timer(measures=False)(dataclasses.replace(SPEC, clips=False), 4, 2.0, 1.0) is None
+    assert _timer()(SPEC, 8, 0.01, 1.0) is None  # a run too short to be worth it
 
 
 def test_disturbed_passes_are_timed_again_at_the_next_start(measured: list[TimedPasses]) -> None:
     measured += [dataclasses.replace(SOUND, first_s=2.0, lost_share=0.5), SOUND]
 
-    busy, idle, kept = (_timer()(SPEC, 4, 2.0) for _ in range(3))
+    busy, idle, kept = (_timer()(SPEC, 4, 2.0, 1.0) for _ in range(3))
 
     assert busy is not None
     assert idle is not None
@@ -93,7 +93,7 @@ def test_rows_of_one_length_are_timed_again_once_there_is_time_for_two(
     short = dataclasses.replace(SOUND, first_s=2.0, positions=(64, 512), lengths=1)
     measured += [short, SOUND]
 
-    first, again, longer = (_timer()(SPEC, 4, seconds) for seconds in (0.5, 0.5, 2.0))
+    first, again, longer = (_timer()(SPEC, 4, seconds, 1.0) for seconds in (0.5, 0.5, 2.0))
 
     assert first == again
     assert first is not None
@@ -108,13 +108,13 @@ def test_a_run_that_took_another_time_has_them_timed_again(
     snapshot: SnapshotAssertion,
 ) -> None:
     measured += [SOUND, dataclasses.replace(SOUND, first_s=0.7)]
-    _timer()(SPEC, 4, 2.0)
+    _timer()(SPEC, 4, 2.0, 1.0)
 
     assert contradictions(plan_of(), 1.1) == []
-    assert _timer()(SPEC, 4, 2.0) is not None
+    assert _timer()(SPEC, 4, 2.0, 1.0) is not None
     notes = contradictions(plan_of(), 3.0)
     clock[0] += 10
-    again = _timer()(SPEC, 4, 2.0)
+    again = _timer()(SPEC, 4, 2.0, 1.0)
 
     assert len(notes) == 1
     assert notes[0] == snapshot

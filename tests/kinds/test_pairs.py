@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import torch
 from fixture_types import Captured, MakeRecipe
-from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of, weights_of
+from preference_runs import (
+    assert_stopped_ends_like_undisturbed,
+    assert_timed_with_few_scored,
+    run,
+    step_of,
+    steps_of,
+    weights_of,
+)
 from rich.console import Console
 
 from brimful.base.errors import Interrupted, RunFolderError
@@ -84,6 +91,13 @@ def test_a_run_is_planned_trained_scored_and_reported(preferring: MakeRecipe, wa
     assert "displaced" in scores["named"]
     if way in {"in passes", "kept"}:
         assert steps[0]["loss"] == pytest.approx(0.6931, abs=1e-3)
+
+
+@pytest.mark.parametrize("packing", ["packed", "padded"])
+def test_passes_are_timed_with_a_loss_of_the_answers_only(
+    preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, packing: str
+) -> None:
+    assert_timed_with_few_scored(preferring(f"plan.packing={packing}"), monkeypatch)
 
 
 def test_a_reference_in_every_pass_and_a_kept_one_train_alike(

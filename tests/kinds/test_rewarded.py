@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from killed import in_a_child, kill_at
-from preference_runs import run, step_of, steps_of, weights_of
+from preference_runs import assert_timed_with_few_scored, run, step_of, steps_of, weights_of
 from rich.console import Console
 
 from brimful.base.errors import BrimfulError, DataError, RecipeError, TrainingStopped
@@ -469,3 +469,9 @@ def test_questions_that_leave_no_room_are_told_and_references_are_checked(
     bad = asking(f"data.path={path}")
     with pytest.raises(DataError, match=r"rewards\.verifiers"):
         gather(bad, str(bad.model))
+
+
+def test_passes_are_timed_with_a_loss_of_the_answers_only(
+    asking: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_timed_with_few_scored(asking(), monkeypatch)

@@ -139,7 +139,9 @@ def timed_plan(
     ) -> PlanAndAsked:
         asked = []
 
-        def timer(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
+        def timer(
+            spec: StepSpec, micro_batch: int, seconds: float, scored: float
+        ) -> TimedStep | None:
             asked.append((micro_batch, spec.accumulates, seconds))
             return None if passes is None else TimedStep(passes, correction)
 

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_journal
 from brimful.base.types import JsonDict
 from brimful.chains import pipeline
+from brimful.data.batches import MicroBatch
 from brimful.hardware.probe import probe
 from brimful.kinds.pairs import PairRunData
 from brimful.planning.specs import model_facts
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import prepare
 from brimful.recipe import Recipe
+from brimful.rehearsal import timed_steps
+from brimful.training.method import Method, Network
 from brimful.training.tensorfile import load_tensors
 
 
@@ -70,3 +74,25 @@ def assert_stopped_ends_like_undisturbed(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     named = [[each["named"] for each in steps_of(folder)] for folder in (whole, stopped)]
     assert named[0][-4:] == named[1][-4:]
+
+
+def assert_timed_with_few_scored(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of a recipe's step are timed with a loss of as many positions as its data have."""
+    shares, real = [], timed_steps.method_of
+
+    def watched(spec: StepSpec) -> Method:
+        method = real(spec)
+
+        def loss_sum(network: Network, micro: MicroBatch) -> torch.Tensor:
+            assert micro.scored_N is not None
+            shares.append(len(micro.scored_N) / micro.inputs_BT.numel())
+            return method.loss_sum(network, micro)
+
+        return replace(method, loss_sum=loss_sum)
+
+    monkeypatch.setattr(timed_steps, "method_of", watched)
+    timed = timed_steps.time_passes(step_of(recipe), 2, 0.5, 1, 0.25)
+
+    assert timed is not None
+    assert shares
+    assert shares == pytest.approx([0.25] * len(shares), abs=0.02)

@@ -50,13 +50,15 @@ def step_timer(device: Device, *, measures: bool) -> StepTimer | None:
         return None
     threads = device.threads
 
-    def timed(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
+    def timed(spec: StepSpec, micro_batch: int, seconds: float, scored: float) -> TimedStep | None:
         key = f"{_versions()} {threads} threads, {micro_batch} x {spec.key()}"
+        if scored < 1:
+            key += f" {scored:.3f} scored"
         passes, is_sound = _kept(device.name, key, seconds)
         if measures and not is_sound and seconds >= LEAST_MEASURE_S:
             from brimful.rehearsal.timed_steps import time_passes  # noqa: PLC0415 - brings torch
 
-            measured = time_passes(spec, micro_batch, seconds, threads)
+            measured = time_passes(spec, micro_batch, seconds, threads, scored)
             if measured is not None:
                 kept_rates.keep_step(device.name, key, measured.to_json())
                 passes = measured

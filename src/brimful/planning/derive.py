@@ -84,8 +84,10 @@ class Facts:
         plain: StepTimer | None = None
         if timer is not None:
 
-            def plain(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
-                timed = timer(spec, micro_batch, seconds)
+            def plain(
+                spec: StepSpec, micro_batch: int, seconds: float, scored: float
+            ) -> TimedStep | None:
+                timed = timer(spec, micro_batch, seconds, scored)
                 return None if timed is None else replace(timed, correction=Correction())
 
         return replace(self, correction=None, timer=plain, residuals_of=None)
@@ -193,7 +195,9 @@ def derive_with_memory(
     )
     level = None
     if facts.timer is not None and facts.rates is not None and result.largest:
-        level = level_of(prepared, facts.timer, facts.rates, result, total_steps, facts.fill)
+        level = level_of(
+            prepared, facts.timer, facts.rates, result, total_steps, facts.fill, facts.scored
+        )
     if level is not None:
         result = search(
             prepared,

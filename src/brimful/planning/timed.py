@@ -210,9 +210,10 @@ class TimedStep:
     correction: Correction
 
 
-StepTimer = Callable[[StepSpec, int, float], TimedStep | None]
+StepTimer = Callable[[StepSpec, int, float, float], TimedStep | None]
 """Returns the timed passes of a step with at most this micro-batch, measured within about this many
-seconds or kept from before; None where there are none. The real one is in `chains.rates_here`.
+seconds with a loss of this share of the positions, or kept from before; None where there are none.
+The real one is in `chains.rates_here`.
 """
 
 
@@ -255,10 +256,11 @@ def level_of(
     result: SearchResult,
     total_steps: int | None,
     fill: float = 1.0,
+    scored: float = 1.0,
 ) -> Level | None:
     """Time the passes of the way that a search took, and return what follows for all times; None
-    where they cannot be timed, or where the run is too short to be worth it. `fill` as in
-    `step_time`.
+    where they cannot be timed, or where the run is too short to be worth it. `fill` and
+    `scored` as in `step_time`.
     """
     taken, recipe = result.taken, prepared.recipe
     if taken.time is None:
@@ -269,7 +271,7 @@ def level_of(
         seconds = min(max(seconds, MEASURE_SHARE * run_s), most_s, MOST_MEASURE_SHARE * run_s)
     micro_batches = split(recipe.effective_batch, taken.micro_batch)
     spec = replace(prepared.spec(recompute=taken.recompute), accumulates=len(micro_batches) > 1)
-    timed = timer(spec, taken.micro_batch, seconds)
+    timed = timer(spec, taken.micro_batch, seconds, scored)
     if timed is None:
         return None
     precision = str(prepared.choices["precision"].value)
@@ -282,7 +284,7 @@ def level_of(
 
     def factor_at(micro_batch: int) -> float:
         sizes = split(recipe.effective_batch, micro_batch)
-        eager = step_time(work_at, sizes, rates, precision=precision, fill=fill)
+        eager = step_time(work_at, sizes, rates, precision=precision, fill=fill, scored=scored)
         measured_s = passes.seconds(parts_at, sizes, fill=fill, has_many_lengths=has_many_lengths)
         return timed.correction.factor * measured_s / eager.seconds
 

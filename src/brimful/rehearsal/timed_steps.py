@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import PlanError
-from brimful.data.batches import MicroBatch
+from brimful.data.batches import IGNORED, MicroBatch
 from brimful.hardware.contention import CoreWatch, own_clock
 from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.model.blocks import named_blocks_of
@@ -69,7 +69,7 @@ MOST_PARAMETERS = 150_000_000
 
 
 def time_passes(
-    spec: StepSpec, micro_batch: int, seconds: float, threads: int
+    spec: StepSpec, micro_batch: int, seconds: float, threads: int, scored: float = 1.0
 ) -> TimedPasses | None:
     """Run optimizer steps of a model like the declared one, and return the time of their parts.
 
@@ -80,6 +80,7 @@ def time_passes(
         micro_batch: Most sequences of a pass; fewer where a pass would take long.
         seconds: Time to spend after the model is made.
         threads: CPU threads of the training.
+        scored: Share of the positions that the loss is computed of.
 
     Returns:
         None where the step cannot be taken apart like this: blocks of several kinds, or a model too
@@ -102,7 +103,7 @@ def time_passes(
     keep_freed_memory()
     try:
         with without_garbage_collector(), torch.random.fork_rng(devices=[]), CoreWatch() as watch:
-            timed = _run(spec, real_model(spec, short), micro_batch, seconds)
+            timed = _run(spec, real_model(spec, short), micro_batch, seconds, scored)
     except (RuntimeError, PlanError):
         return None  # a step that cannot be run like this is predicted from its operators
     finally:
@@ -367,7 +368,9 @@ def _agree(times_s: Sequence[float]) -> bool:
     return max(rest_s, default=fastest_s) <= AGREE_WITHIN * fastest_s
 
 
-def _run(spec: StepSpec, model: nn.Module, micro_batch: int, seconds: float) -> list[_Stamps]:
+def _run(
+    spec: StepSpec, model: nn.Module, micro_batch: int, seconds: float, scored: float
+) -> list[_Stamps]:
     """Return the stamps of steps with short rows and, where time is left, with longer ones."""
     prepare(spec, model)
     name, blocks = named_blocks_of(model)
@@ -383,17 +386,17 @@ def _run(spec: StepSpec, model: nn.Module, micro_batch: int, seconds: float) -> 
     warm = _Stamps(1, min(FIRST_LENGTH, spec.sequence_length), len(blocks), trainable, until_s)
     timed = [warm]
     with suppress(_TookTooLong):
-        _take_steps(spec, model, blocks, warm, end_s=began_s)
+        _take_steps(spec, model, blocks, warm, scored, end_s=began_s)
         del warm.passes_s["first"][0]  # it made the kernels of its shapes
         position_s = min(warm.every_s) / warm.length
         per_call = 1 + (2 if spec.accumulates else 1)
         positions = int((end_s - time.perf_counter()) / per_call / position_s)
         rows, length = _size(positions, micro_batch, spec.sequence_length)
         timed.append(_Stamps(rows, length, len(blocks), trainable, until_s))
-        _take_steps(spec, model, blocks, timed[-1], end_s=end_s)
+        _take_steps(spec, model, blocks, timed[-1], scored, end_s=end_s)
         watched = _Stamps(rows, length, len(blocks), trainable, until_s)
         with ElementWiseWatch(watched.part) as operators:
-            _take_steps(spec, model, blocks, watched, end_s=began_s)
+            _take_steps(spec, model, blocks, watched, scored, end_s=began_s)
         timed[-1].operators = operators
     return timed
 
@@ -408,7 +411,13 @@ def _size(positions: int, micro_batch: int, length: int) -> tuple[int, int]:
 
 
 def _take_steps(
-    spec: StepSpec, model: nn.Module, blocks: nn.ModuleList, stamps: _Stamps, end_s: float
+    spec: StepSpec,
+    model: nn.Module,
+    blocks: nn.ModuleList,
+    stamps: _Stamps,
+    scored: float,
+    *,
+    end_s: float,
 ) -> None:
     """Run steps with passes of the stamps' size: once, and again while there is time for it and
     their times do not agree.
@@ -417,7 +426,7 @@ def _take_steps(
         block.register_forward_hook(partial(stamps.made, index))
         for index, block in enumerate(blocks)
     ]
-    take = _steps(replace(spec, sequence_length=stamps.length), model, stamps)
+    take = _steps(replace(spec, sequence_length=stamps.length), model, stamps, scored)
     try:
         for _ in range(MOST_CALLS):
             started_s = time.perf_counter()
@@ -429,7 +438,9 @@ def _take_steps(
             hook.remove()
 
 
-def _steps(spec: StepSpec, model: nn.Module, stamps: _Stamps) -> Callable[[int], None]:
+def _steps(
+    spec: StepSpec, model: nn.Module, stamps: _Stamps, scored: float
+) -> Callable[[int], None]:
     """Return what runs two optimizer steps with micro-batches of a given size."""
     inner = transformers_model(model)
     body = hidden_states_of(inner)
@@ -444,8 +455,24 @@ def _steps(spec: StepSpec, model: nn.Module, stamps: _Stamps) -> Callable[[int],
         micro = blank_batch(spec, micro_batch)
         micro.inputs_BT.random_(vocabulary)
         micro.targets_BT.random_(2)
+        if scored < 1:
+            return _scored_in_part(micro, scored)
         if micro.scored_N is not None:
             micro.scored_N.random_(micro.inputs_BT.numel())
         return micro
 
     return take
+
+
+def _scored_in_part(micro: MicroBatch, share: float) -> MicroBatch:
+    """Return it with a loss of this share of its positions only."""
+    count = max(1, round(share * micro.inputs_BT.numel()))
+    chosen_N = torch.randperm(micro.inputs_BT.numel())[:count].sort().values
+    ignored_N = torch.full((micro.targets_BT.numel(),), IGNORED)
+    ignored_N[chosen_N] = micro.targets_BT.flatten()[chosen_N]
+    kept = {
+        name: values[:count] if name.endswith("_N") else values
+        for name, values in micro.kept.items()
+    }
+    targets_BT = ignored_N.view_as(micro.targets_BT)
+    return replace(micro, targets_BT=targets_BT, scored_N=chosen_N, kept=kept)
