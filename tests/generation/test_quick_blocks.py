@@ -167,6 +167,12 @@ def test_a_processor_that_rounds_by_the_number_of_rows_gets_them_all(
     assert filled_rows.__wrapped__(ROWS, 32, 64) == ROWS
 
 
+def test_products_that_cancel_out_entirely_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = torch.ops.mkldnn._linear_pointwise
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda *given: 0 * real(*given))
+    assert filled_rows.__wrapped__(ROWS, 32, 64) == ROWS
+
+
 @pytest.mark.parametrize("rows", [ROWS, PROMPT_ROWS])
 def test_products_of_several_weights_activations_and_gates(rows: int) -> None:
     generator = torch.Generator().manual_seed(0)

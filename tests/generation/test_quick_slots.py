@@ -88,3 +88,17 @@ def test_banks_are_as_long_as_their_longest_row_needs(model: PreTrainedModel) ->
     assert [store.shape[4] for store in slots._banks.stores] == [128]
     slots.leave([0, 1])
     assert not slots._banks.stores
+
+
+def test_banks_have_as_many_rows_as_are_awaited(model: PreTrainedModel) -> None:
+    slots = QuickSlots(Forward(model))
+    slots.await_rows(BANK_ROWS + 3)
+    read = slots.prefill([SHORT])
+    slots.enter(read, [0] * (BANK_ROWS + 1))
+    assert [store.shape[2] for store in slots._banks.stores] == [BANK_ROWS, 3]
+    slots.enter(read, [0] * 2)
+    slots.enter(slots.prefill([LONG]), [0])  # more than were awaited
+    assert [store.shape[2] for store in slots._banks.stores] == [BANK_ROWS, 4]
+    logits = slots.step([9] * (BANK_ROWS + 4))
+    assert torch.equal(logits[-1], after(model, LONG, [9])[0])
+    assert torch.equal(logits[-2], after(model, SHORT, [9])[0])

@@ -11,6 +11,7 @@ Shapes: N rows of a product, I inputs, O outputs.
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -82,11 +83,11 @@ def copied_weights(
             for layer in replaced_layers(block):
                 weights.pop(layer)
         head = model.get_output_embeddings()
-        for layer, weight in weights.items():
+        for layer, merged in weights.items():
             if products == "bf16":
-                layer.forward = _bf16_product(weight, keeps_bf16=layer is head)
+                layer.forward = _bf16_product(merged(), keeps_bf16=layer is head)
             else:
-                layer.forward = _fp32_product(weight)
+                layer.forward = _fp32_product(merged())
             exchanged.append(layer)
         yield bool(blocks)
     finally:
@@ -94,8 +95,12 @@ def copied_weights(
             del layer.forward
 
 
-def _layers(model: PreTrainedModel, products: Products) -> Iterator[tuple[nn.Module, Weight]]:
-    """Yield each layer to exchange, and its weight with adapters merged into it in fp32."""
+def _layers(
+    model: PreTrainedModel, products: Products
+) -> Iterator[tuple[nn.Module, Callable[[], Weight]]]:
+    """Yield each layer to exchange, and what gives its weight with adapters merged into it in fp32:
+    one after another, since all of them take twice the memory of the copies.
+    """
     if products == "own":
         return
     inside: set[nn.Module] = set()
@@ -106,12 +111,11 @@ def _layers(model: PreTrainedModel, products: Products) -> Iterator[tuple[nn.Mod
         for layer in [each for each in model.modules() if isinstance(each, BaseTunerLayer)]:
             inside.update(layer.modules())
             if _is_plain_lora(layer):
-                base = layer.get_base_layer()
-                yield layer, Weight(_merged(layer), base.bias)
+                yield layer, partial(_merged, layer)
     if products == "bf16":
         for layer in list(model.modules()):
             if type(layer) is nn.Linear and layer not in inside:
-                yield layer, Weight(layer.weight, layer.bias)
+                yield layer, partial(Weight, layer.weight, layer.bias)
 
 
 def _is_plain_lora(layer: Any) -> bool:
@@ -126,15 +130,15 @@ def _is_plain_lora(layer: Any) -> bool:
     )
 
 
-def _merged(layer: Any) -> Tensor:
+def _merged(layer: Any) -> Weight:
     """A LoRA layer's weight with its active adapters, in fp32."""
-    weight_OI: Tensor = layer.get_base_layer().weight.detach().float()
-    if layer.disable_adapters or layer.merged:
-        return weight_OI
-    for name in layer.active_adapters:
-        if name in layer.lora_A:
-            weight_OI = weight_OI + layer.get_delta_weight(name).detach().float()
-    return weight_OI
+    base = layer.get_base_layer()
+    weight_OI: Tensor = base.weight.detach().float()
+    if not (layer.disable_adapters or layer.merged):
+        for name in layer.active_adapters:
+            if name in layer.lora_A:
+                weight_OI = weight_OI + layer.get_delta_weight(name).detach().float()
+    return Weight(weight_OI, base.bias)
 
 
 def _fp32_product(weight: Weight) -> Callable[[Tensor], Tensor]:

@@ -10,7 +10,7 @@ heads, D head size.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +30,8 @@ FEWER_ROWS = 16
 """Where products were seen to be rounded alike whatever their rows, they are filled up to multiples
 of this: without AMX, 64 rows take 3.4 times as long as 16 rows (an EPYC, the same product).
 """
+_TRIED = 1024
+"""Different outputs where products are tried: more would take longer to draw than to multiply."""
 PROMPT_ROWS = 256
 """Rows of every product where prompts are read: 0.7 of the time of four products of 64 rows."""
 PROBE_TOKENS, PROBE_SHARE = 6, 0.05
@@ -49,7 +51,8 @@ class Product:
     """
 
     def __init__(self, *weights: Weight) -> None:
-        weight_OI = torch.cat([each.weight_OI.detach().to(torch.bfloat16) for each in weights])
+        rounded = [each.weight_OI.detach().to(torch.bfloat16) for each in weights]
+        weight_OI = rounded[0] if len(rounded) == 1 else torch.cat(rounded)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI, ROWS)
         self._size = len(weight_OI), weight_OI.shape[1]
         self._bias_O: Tensor | None = None
@@ -102,16 +105,21 @@ def filled_rows(most_rows: int, outputs: int, inputs: int) -> int:
     another order of adding them shows.
     """
     generator = torch.Generator().manual_seed(0)
-    half_OJ = torch.randn(outputs, inputs // 2, generator=generator)
-    weight_OI = torch.cat([half_OJ, half_OJ], 1).to(torch.bfloat16)
+    half_OJ = torch.randn(min(outputs, _TRIED), inputs // 2, generator=generator).bfloat16()
+    times = -(-outputs // len(half_OJ))
+    weight_OI = torch.cat([half_OJ, half_OJ], 1).repeat(times, 1)[:outputs]
     weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI, ROWS)
+    del weight_OI
     half_NJ = torch.randn(most_rows, inputs // 2, generator=generator)
     x_NI = torch.cat([half_NJ, -half_NJ], 1).to(torch.bfloat16)
     multiply = torch.ops.mkldnn._linear_pointwise
     whole_NO = multiply(x_NI, weight, None, "none", [], "")
-    are_alike = all(
-        torch.equal(multiply(x_NI[:rows], weight, None, "none", [], ""), whole_NO[:rows])
-        for rows in range(FEWER_ROWS, most_rows, FEWER_ROWS)
+    are_alike = (
+        bool(whole_NO.any())
+        and all(  # AMX leaves no rounding of small ones
+            torch.equal(multiply(x_NI[:rows], weight, None, "none", [], ""), whole_NO[:rows])
+            for rows in range(FEWER_ROWS, most_rows, FEWER_ROWS)
+        )
     )
     return FEWER_ROWS if are_alike and inputs % 2 == 0 else most_rows
 
@@ -129,13 +137,13 @@ def _filled(x_NI: Tensor, rows: int) -> Tensor:
 
 
 def quick_blocks(
-    model: PreTrainedModel, weights: Mapping[nn.Module, Weight]
+    model: PreTrainedModel, weights: Mapping[nn.Module, Callable[[], Weight]]
 ) -> dict[nn.Module, "QuickBlock"]:
     """Quick forms of a model's blocks, all of them or none.
 
     Args:
         model: The model, on a CPU, in eval mode.
-        weights: Weights of its linear layers.
+        weights: What gives the weights of its linear layers.
     """
     config = model.config.get_text_config(decoder=True)
     blocks = [module for module in model.modules() if _has_parts(module, weights)]
@@ -159,7 +167,7 @@ _NORMS = ("input_layernorm", "post_attention_layernorm")
 _ATTENTION = ("layer_idx", "head_dim", "scaling")
 
 
-def _has_parts(block: nn.Module, weights: Mapping[nn.Module, Weight]) -> bool:
+def _has_parts(block: nn.Module, weights: Container[nn.Module]) -> bool:
     """Return whether a module has the layers of a block of Llama, and no other with weights."""
     parts = dict(block.named_modules())
     linear = [parts.get(name) for name in _LINEAR]
@@ -182,23 +190,24 @@ class QuickBlock:
 
     Args:
         block: A block of Llama's kind.
-        weights: Weights of the block's linear layers.
+        weights: What gives the weights of the block's linear layers.
     """
 
-    def __init__(self, block: Any, weights: Mapping[nn.Module, Weight]) -> None:
+    def __init__(self, block: Any, weights: Mapping[nn.Module, Callable[[], Weight]]) -> None:
         attention, mlp = block.self_attn, block.mlp
         self._norms = [_Norm(getattr(block, name)) for name in _NORMS]
         self._layer: int = attention.layer_idx
         self._head_size, self._scale = int(attention.head_dim), float(attention.scaling)
-        self._heads = len(weights[attention.q_proj].weight_OI) // self._head_size
-        self._kv_heads = len(weights[attention.k_proj].weight_OI) // self._head_size
-        self.heads = (self._kv_heads, self._head_size)
-        self._into_heads = Product(
-            *(weights[layer] for layer in (attention.q_proj, attention.k_proj, attention.v_proj))
+        query, key, value = (
+            weights[layer]() for layer in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
-        self._out_of_heads = Product(weights[attention.o_proj])
+        self._heads = len(query.weight_OI) // self._head_size
+        self._kv_heads = len(key.weight_OI) // self._head_size
+        self.heads = (self._kv_heads, self._head_size)
+        self._into_heads = Product(query, key, value)
+        self._out_of_heads = Product(weights[attention.o_proj]())
         self._gate, self._up, self._down = (
-            Product(weights[layer]) for layer in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+            Product(weights[layer]()) for layer in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         )
 
     @takes_cache

@@ -22,7 +22,7 @@ from brimful.generation.forward import Forward
 from brimful.generation.slots import Prefilled, fill_gaps
 
 BANK_ROWS = 32
-"""Fewer read less of shorter rows, and take more operations."""
+"""Most rows of a bank: fewer read less of shorter rows, and take more operations."""
 ALIGNMENT = 32
 """Positions of a bank are a multiple of this."""
 SHRINKS_BY = 128
@@ -129,6 +129,7 @@ class QuickSlots:
         self._forward = forward
         self._banks = _Banks()
         self._lengths: list[int] = []
+        self._awaited_rows = 0
         self._cache = Cache(layers=[])
 
     def prefill(self, windows: Sequence[Sequence[int]]) -> Prefilled:
@@ -145,7 +146,8 @@ class QuickSlots:
         return Prefilled(logits[0], lengths, cache)
 
     def await_rows(self, rows: int) -> None:
-        """Banks are made where rows enter."""
+        """Make banks of so many rows when they are made next: these are about to enter."""
+        self._awaited_rows = rows
 
     def enter(self, read: Prefilled, sources: Sequence[int]) -> None:
         """Add rows that go on from prompts: row i from prompt sources[i]; equal ones stand
@@ -168,8 +170,9 @@ class QuickSlots:
                 end = min(BANK_ROWS, row + last - first)
                 if bank == len(self._banks.stores):
                     heads, size = prompt_L2HTD.shape[2], prompt_L2HTD.shape[4]
-                    self._banks.stores.append(_empty(len(layers), heads, self._needed(bank), size))
-                self._fit(bank)
+                    empty = _empty(len(layers), 0, heads, self._needed(bank), size)
+                    self._banks.stores.append(empty)
+                self._fit(bank, end)
                 store = self._banks.stores[bank]
                 store[:, :, row:end, :, : prompt_L2HTD.shape[3]] = prompt_L2HTD[:, :, None]
                 first += end - row
@@ -216,20 +219,22 @@ class QuickSlots:
         longest = max(self._lengths[bank * BANK_ROWS : (bank + 1) * BANK_ROWS]) + 1
         return -(-longest // ALIGNMENT) * ALIGNMENT
 
-    def _fit(self, bank: int) -> None:
-        """Give a bank the positions that it needs."""
+    def _fit(self, bank: int, rows: int = 0) -> None:
+        """Give a bank the positions that it needs, and so many rows at least."""
         old, needed = self._banks.stores[bank], self._needed(bank)
-        layers, _, _, heads, stored, size = old.shape
-        if needed <= stored < needed + SHRINKS_BY:
+        layers, _, most, heads, stored, size = old.shape
+        if rows <= most and needed <= stored < needed + SHRINKS_BY:
             return
-        new, kept = _empty(layers, heads, needed, size), min(stored, needed)
-        new[..., :kept, :] = old[..., :kept, :]
+        if rows > most:
+            rows = max(rows, min(BANK_ROWS, self._awaited_rows - bank * BANK_ROWS))
+        new, kept = _empty(layers, max(rows, most), heads, needed, size), min(stored, needed)
+        new[:, :, :most, :, :kept] = old[..., :kept, :]
         self._banks.stores[bank] = new
 
 
-def _empty(layers: int, heads: int, positions: int, size: int) -> Tensor:
+def _empty(layers: int, rows: int, heads: int, positions: int, size: int) -> Tensor:
     """Return an empty bank."""
-    return torch.zeros(layers, 2, BANK_ROWS, heads, positions, size, dtype=torch.bfloat16)
+    return torch.zeros(layers, 2, rows, heads, positions, size, dtype=torch.bfloat16)
 
 
 _UNSEEN = torch.ones(1, 1, dtype=torch.bool)
