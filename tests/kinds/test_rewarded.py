@@ -218,6 +218,25 @@ def test_what_is_planned_is_what_a_real_step_takes_to_the_byte(
     assert planned.live_E()[:end].max() == measured.live_E().max()
 
 
+def test_a_question_that_answers_share_is_planned_once_on_a_cpu(
+    asking: Callable[..., Recipe],
+) -> None:
+    recipe = asking()
+    data = gather(recipe, str(recipe.model))
+    assert isinstance(data, RewardedRunData)
+    group = data.rules.samples_per_prompt
+    prompts = [len(each.prompt_ids) for each in data.questions["train"]]
+    again = sum(prompts) / len(prompts) * (1 - 1 / group)
+
+    share = data.computed_share("cpu")
+
+    assert share * data.mean_positions == pytest.approx(data.mean_positions - again)
+    assert data.tokens_computed("cpu") == round(share * data.tokens_per_step)
+    assert data.computed_share("cuda") == 1
+    padded = asking("plan.packing=padded")
+    assert gather(padded, str(padded.model)).computed_share("cpu") == 1
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
     asking: Callable[..., Recipe], way: str, monkeypatch: pytest.MonkeyPatch

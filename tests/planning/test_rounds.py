@@ -9,6 +9,7 @@ from brimful.planning.rounds import AnswerRounds, seconds_of_round
 from brimful.planning.rows import as_rows
 from brimful.planning.writing import COPIED_WEIGHT_S, Texts
 from brimful.recipe import Recipe, load
+from brimful.recipe.rewards import learned_share
 
 GIB = 2**30
 PLAN = Plan(
@@ -82,8 +83,9 @@ def test_answers_are_scored_in_every_round_only_where_updates_need_it() -> None:
     once, always = _rounds(), _rounds("rewards.passes=2")
     assert not once.scores_all
     assert always.scores_all
-    assert once.times(UPDATES)["scoring_time_s"].value == pytest.approx(12.0 / 2)
-    assert always.times(UPDATES)["scoring_time_s"].value == pytest.approx(20 * 12.0 / 2)
+    # Every answer is scored; updates are expected to learn from half of them.
+    assert once.times(UPDATES)["scoring_time_s"].value == pytest.approx(24.0 / 2)
+    assert always.times(UPDATES)["scoring_time_s"].value == pytest.approx(20 * 24.0 / 2)
 
 
 def test_programs_take_longer_to_verify() -> None:
@@ -98,10 +100,51 @@ def test_optimizer_states_stay_while_answers_are_drawn() -> None:
     rounds = _rounds()
     without = replace(PLAN, memory_terms={**PLAN.memory_terms, "optimizer states": 0})
     less = AnswerRounds(rounds.recipe, without, 64 * GIB)
-    apart = rounds.drawing(1).memory.value - less.drawing(1).memory.value
+    apart = rounds.drawing(1).tensors_bytes - less.drawing(1).tensors_bytes
     assert apart == PLAN.memory_terms["optimizer states"]
     assert rounds.drawing(1).most_rows > rounds.drawing(1).rows > 0
     assert rounds.held_out(4).rows == 4
+
+
+def test_tensors_of_drawing_are_counted_on_a_cpu() -> None:
+    """Weights, optimizer states, adapters merged into copies in fp32, and the answers' keys."""
+    terms = {"weights": 538_060_032, "adapters": 19_537_920, "optimizer states": 39_000_000}
+    plan = replace(PLAN, memory_terms={**terms, "process": 200_000_000})
+    drawn = AnswerRounds(_recipe(), plan, 64 * GIB).drawing(1)
+    layers = PLAN.parameters - 19_537_920 // 4 - 49_152 * 576
+    keys = 64 * 192 * 2 * 30 * 3 * 64 * 4
+    assert 0 < drawn.tensors_bytes - sum(terms.values()) - 4 * layers - keys < 120e6
+    assert drawn.memory.low == 200_000_000 + drawn.tensors_bytes < drawn.memory.value
+    on_gpu = replace(plan, device={**PLAN.device, "kind": "cuda"})
+    assert not AnswerRounds(_recipe(), on_gpu, 64 * GIB).drawing(1).tensors_bytes
+
+
+def test_a_plan_has_the_peak_of_the_phase_that_needs_most() -> None:
+    rounds = _rounds()
+    drawn = rounds.drawing(1).memory
+    less, more = (
+        replace(PLAN, predicted={**PLAN.predicted, "peak_memory_bytes": Prediction(*ends, "")})
+        for ends in ((5e8, 4e8, 6e8), (9e9, 8e9, 9.9e9))
+    )
+    peaks = [
+        replace(rounds, plan=plan).with_peak().predicted["peak_memory_bytes"]
+        for plan in (less, more)
+    ]
+    assert (peaks[0].value, peaks[0].low, peaks[0].high) == (drawn.value, drawn.low, drawn.high)
+    assert peaks[1] == more.predicted["peak_memory_bytes"]
+
+
+def test_phases_compute_every_answer_where_updates_learn_from_some() -> None:
+    assert learned_share(_recipe()) == (0.1, 0.5, 1.0)
+    assert learned_share(_recipe("rewards.kl=0.1")) == learned_share(load("lora")) == (1, 1, 1)
+    few = _recipe("batch.sequences=4", "rewards.samples_per_prompt=4")
+    assert learned_share(few) == (0.25, 0.5, 1.0)
+    some, every = (
+        AnswerRounds(_recipe("rewards.passes=2", f"rewards.kl={kl}"), PLAN, 64 * GIB).times(2)
+        for kl in (0.0, 0.1)
+    )
+    assert some["scoring_time_s"].value == 2 * every["scoring_time_s"].value
+    assert some["sampling_time_s"].value > 1.1 * every["sampling_time_s"].value
 
 
 def test_other_runs_have_no_rounds() -> None:

@@ -165,6 +165,22 @@ def test_without_rates_no_time_is_known(recipe: Recipe) -> None:
     assert _writer(recipe, replace(PLAN, predicted={})).write(1, [SAMPLED]).time_s is None
 
 
+def test_products_in_bf16_are_filled_up_to_a_multiple_of_rows(recipe: Recipe) -> None:
+    few = Texts("", 4, 96)
+    assert few.positions(1.0, 4, 1) == 4 * 96
+    assert few.positions(1.0, 4, 16) == 16 * 96
+    assert replace(few, count=17).positions(1.0, 17, 16) == 32 * 96
+    for precision, rates, fill in (
+        ("fp32", {"fp32": 1.0, "bf16": 6.0}, 1),
+        ("bf16", {"fp32": 1.0, "bf16": 2.3}, 16),
+        ("bf16", {"fp32": 1.0, "bf16": 6.0}, 64),
+        ("bf16", {}, 16),
+    ):
+        device = {**PLAN.device, "dense_flop_per_s": rates}
+        writer = _writer(recipe, replace(PLAN, device=device, precision=precision))
+        assert writer.fill == fill
+
+
 def test_a_task_asks_what_its_limit_leaves() -> None:
     asked = task_examples(600, 300), task_examples(164, 300), task_examples(None, None)
     assert asked == (300, 164, 200)
@@ -174,5 +190,5 @@ def test_programs_take_longer_to_judge_than_numbers() -> None:
     numbers, programs = (
         verdicts_time(2, replace(SAMPLED, verdict=kind)).value for kind in ("number", "program")
     )
-    assert numbers == pytest.approx(2 * 1600 * 0.0005)
-    assert programs == pytest.approx(2 * 1600 * 0.1)
+    assert numbers == pytest.approx(2 * 1600 * 0.0002)
+    assert programs == pytest.approx(2 * (1600 * 0.1 + 0.3))  # a sandbox is started

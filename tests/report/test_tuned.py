@@ -135,8 +135,9 @@ def test_the_untuned_models_score_stands_beside(
     assert verdict(read_run(run)) == snapshot
     untuned(run / "untuned")
     assert verdict(read_run(run)) == snapshot
-    table = example_scores(read_run(run))
+    table = example_scores(read_run(run), "of the reward missed")
     assert table is not None
+    assert table.columns[1] == "Loss (of the reward missed)"
     assert [(row[0], row[1][:5]) for row in table.text_rows] == snapshot
 
 

@@ -69,6 +69,7 @@ class PlannedTraining:
         conditions: What its cost rests on.
         reference_memory: Peak on the device while the untrained model scores answers; None where it
             scores none, and where it is not at hand.
+        scoring_memory: The same while the model in training scores its own answers.
         most_tokens: Tokens that one micro-batch can hold, where a run draws answers and packs them;
             0: not known.
     """
@@ -78,13 +79,19 @@ class PlannedTraining:
     footprint: Footprint | None = None
     conditions: Conditions = field(default_factory=Conditions)
     reference_memory: Prediction | None = None
+    scoring_memory: Prediction | None = None
     most_tokens: int = 0
 
     @classmethod
     def of(cls, entry: Surveyed) -> "PlannedTraining":
         derived = entry.derived
         made = cls(derived.prepared.recipe, derived.plan, derived.footprint, entry.conditions)
-        if made.recipe.kind.draws_answers and derived.plan.packing == "packed":
+        if made.recipe.kind.draws_answers:
+            trace = derived.memory.evaluated(derived.plan.micro_batches[0])
+            rounds = AnswerRounds(made.recipe, derived.plan, made.usable_bytes)
+            made = replace(made, scoring_memory=rounds.scoring(trace))
+            if derived.plan.packing != "packed":
+                return made
             rows = derived.memory.largest(_MOST_ROWS)
             return replace(made, most_tokens=rows * derived.plan.sequence_length)
         if _REFERENCE_TIME not in derived.plan.predicted:
@@ -274,10 +281,10 @@ def _rewarded(trained: PlannedTraining, steps: int | None) -> Iterator[JobPhase]
     )
     yield _writing(SAMPLING, f"{count}: {rounds.asked.what}; {held}", trained, [drawn])
     yield JobPhase(VERIFYING, count, times.get("verifying_time_s"))
-    about = f"{count} by the weights that drew them; at most as an update"
+    about = f"{count} by the weights that drew them"
     if not rounds.scores_all:
         about = f"{rounds.answers:,} answers, once: sampler and trainer compared"
-    memory = plan.predicted.get("peak_memory_bytes")
+    memory = trained.scoring_memory or plan.predicted.get("peak_memory_bytes")
     yield JobPhase(SCORING, about, times.get("scoring_time_s"), memory, usable_bytes)
     known = trained.conditions.validation_sequences or rounds.answers
     written = rounds.held_out(min(known, recipe.evaluation.max_sequences or known))

@@ -199,14 +199,15 @@ def _facts(data: AnyRunData, recipe: Recipe, device: Device, *, measures: bool) 
     """Return what is known of a run whose data are known."""
     if recipe.adapter is not None and device.kind == "cpu":
         import_adapters(quantized=recipe.quantize != "none")
+    computed = data.computed_share(device.kind)
     return facts_of(
         device,
         measures=measures,
         vocabulary=len(data.tokenizer),
         train_sequences=data.train_rows,
-        tokens_per_step=data.tokens_per_step,
-        fill=data.fill,
-        scored=data.scored,
+        tokens_per_step=data.tokens_computed(device.kind),
+        fill=computed * data.fill,
+        scored=data.scored / computed,
         longest_pass_of=data.longest_pass_of(device.kind),
     )
 

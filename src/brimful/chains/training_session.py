@@ -149,7 +149,7 @@ def _setup(
         run_folder=folder,
         lease=lease,
         listeners=(),
-        tokens_per_step=data.tokens_per_step,
+        tokens_per_step=data.tokens_computed(where.type),
         deadline=None if session_s is None else Deadline.of_process(session_s),
         base=None if is_sharded else _base_comparison(data, plan, where),
         world=world,

@@ -26,6 +26,7 @@ from brimful.kinds.rewarded_questions import read_rewarded
 from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.plan import Plan
+from brimful.planning.rounds import computed_share
 from brimful.planning.step import StepSpec
 from brimful.planning.writing import ANSWER_SHARE
 from brimful.recipe import Recipe
@@ -56,8 +57,6 @@ from brimful.training.methods.grpo import (
     WATCHED,
 )
 from brimful.training.precision import Precision
-
-_EXPECTED_SHARE = ANSWER_SHARE[1]
 
 
 class RewardedRunData(ExampleRunData):
@@ -103,12 +102,15 @@ class RewardedRunData(ExampleRunData):
     @property
     def mean_positions(self) -> float:
         """Mean positions of a sample, with answers as long as they are expected to be."""
-        prompts = [len(each.prompt_ids) for each in self.questions["train"]]
-        return float(np.mean(prompts)) + _EXPECTED_SHARE * self.rules.max_new_tokens
+        prompt = np.mean([len(each.prompt_ids) for each in self.questions["train"]])
+        return float(prompt + ANSWER_SHARE[1] * self.rules.max_new_tokens)
+
+    def computed_share(self, device_kind: str) -> float:
+        return computed_share(self.recipe, self.mean_positions, device_kind)
 
     @property
     def scored(self) -> float:
-        return _EXPECTED_SHARE * self.rules.max_new_tokens / self.mean_positions
+        return ANSWER_SHARE[1] * self.rules.max_new_tokens / self.mean_positions
 
     @property
     def train_rows(self) -> int:
@@ -135,9 +137,13 @@ class RewardedRunData(ExampleRunData):
         since = {"overlong": None, "negative_weight": 1.0}
         limits |= {name for name, usual in since.items() if getattr(self.rules, name) == usual}
         rewards = self.rules.model_dump(mode="json", exclude=limits)
-        batch = self.recipe.effective_batch
         own = {f"own {name}": digest for name, digest in self.judges.digests.items()}
-        return {**super().objective, "rewards": rewards, "answers_of_step": batch, **own}
+        return {
+            **super().objective,
+            "rewards": rewards,
+            "answers_of_step": self.recipe.effective_batch,
+            **own,
+        }
 
     def keep_reference(
         self,
@@ -179,8 +185,12 @@ class RewardedRunData(ExampleRunData):
             return None
         self._round = Round.of(self.rules, number, asks, *drawn)
         found = self._round.found
-        seconds = {f"{name}_s": value for name, value in found["seconds"].items()}
-        return {"messages": told, "round": number, **found["watched"], **seconds}
+        return {
+            "messages": told,
+            "round": number,
+            **found["watched"],
+            **{f"{name}_s": value for name, value in found["seconds"].items()},
+        }
 
     def _asks(self, number: int) -> list[Ask]:
         """Return what is asked in a round: group after group."""
@@ -190,10 +200,11 @@ class RewardedRunData(ExampleRunData):
         seeds = np.random.SeedSequence((self.recipe.seed, number)).generate_state(
             count * rules.samples_per_prompt, np.uint64
         )
-        groups = chosen.repeat(rules.samples_per_prompt).tolist()
         return [
             Ask(questions[question], place, seed)
-            for place, (question, seed) in enumerate(zip(groups, seeds.tolist(), strict=True))
+            for place, (question, seed) in enumerate(
+                zip(chosen.repeat(rules.samples_per_prompt).tolist(), seeds.tolist(), strict=True)
+            )
         ]
 
     def _drawn(
@@ -333,8 +344,9 @@ class RewardedRunData(ExampleRunData):
         learned = counting[np.argsort(~teaches, kind="stable")][: max(ranks, teaches.sum())]
         part = len(learned) / size
         own = learned[round(start * part) : round((start + count) * part)]
-        lengths = [len(drawn.answers[each].token_ids) for each in counting]
-        divisor = sum(lengths) if rules.average == "token" else len(counting)
+        divisor = len(counting)
+        if rules.average == "token":
+            divisor = sum(len(drawn.answers[each].token_ids) for each in counting)
         return AnswerBatch.of(
             drawn,
             own,
@@ -370,9 +382,9 @@ class RewardedRunData(ExampleRunData):
         answers = [drawn[ask.key] for ask in asks]
         pairs = [(ask.question, answer.text) for ask, answer in zip(asks, answers, strict=True)]
         rewards = torch.tensor(self.judges.rewards(pairs))
-        lengths = torch.tensor([float(len(answer.token_ids)) for answer in answers])
+        tokens = np.mean([len(answer.token_ids) for answer in answers])
         missed = 1 - rewards / self.judges.most
-        named = {"reward": float(rewards.mean()), "tokens": float(lengths.mean())}
+        named = {"reward": float(rewards.mean()), "tokens": float(tokens)}
         scored: Any = SimpleNamespace(
             seconds=time.perf_counter() - started_s,
             context=self.recipe.sequence_length,

@@ -293,6 +293,18 @@ class RunData(ABC, Generic[Split]):
         """Share of the positions of those rows that a step computes on average."""
         return 1.0
 
+    def computed_share(self, device_kind: str) -> float:
+        """Return the share of a step's tokens that are computed on a device: a question that
+        answers share is computed once on some.
+        """
+        del device_kind
+        return 1.0
+
+    def tokens_computed(self, device_kind: str) -> int | None:
+        """Return what `tokens_per_step` comes to on a device."""
+        tokens = self.tokens_per_step
+        return None if tokens is None else round(self.computed_share(device_kind) * tokens)
+
     @property
     def scored(self) -> float:
         """Share of those positions that the loss is computed of; prompts are not among them."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from brimful.base.text import plural
 from brimful.base.types import Numbers
 from brimful.base.units import format_duration, format_money
 from brimful.hardware import catalog
@@ -147,6 +148,8 @@ def costed(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
         conditions: What else is known.
     """
     plan = respaced(recipe, plan, conditions)
+    if recipe.kind.draws_answers:
+        plan = _rounds(recipe, plan).with_peak()
     kept = {name: entry for name, entry in plan.predicted.items() if name not in WHOLE_RUN}
     return replace(plan, predicted=kept | whole_run(recipe, plan, conditions))
 
@@ -199,7 +202,7 @@ def whole_run(
         if conditions.price:
             predicted["billion_tokens_usd"] = cost(billion, conditions.price)
         return predicted
-    training = _times(step_time, steps, f"{steps:,} steps")
+    training = _times(step_time, steps, plural(steps, "step"))
     each, sequences = _evaluation(recipe, plan, conditions, step_time, steps)
     count = evaluations(_interval(recipe, plan, conditions, steps), steps)
     predicted = {

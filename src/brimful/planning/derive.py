@@ -35,6 +35,7 @@ from brimful.planning.survey import (
 from brimful.planning.timed import Level, StepTimer, TimedStep, basis_of_passes, level_of
 from brimful.planning.timing import WAITS, StepTime, share_of
 from brimful.recipe import Recipe
+from brimful.recipe.rewards import learned_share
 
 REACHED = "a rate that this step itself reaches; single products were slowed down by other programs"
 """Added to the source of a CPU's rates, where that is so."""
@@ -355,6 +356,10 @@ def _times(
     high_s = max(high * seconds, _slowest_host_s(taken.time, level, correction))
     basis += f"; {WAITS}" * taken.time.waits_for_program
     step = Prediction(seconds, max(low * seconds, least_s), high_s, basis)
+    few, some, every = learned_share(recipe)
+    if some < 1:
+        basis += f"; groups of equal rewards take no pass: {some:.0%} of the answers assumed to"
+        step = Prediction(some * step.value, few * step.low, every * step.high, basis)
     tokens = facts.tokens_per_step or recipe.tokens_per_step
     predicted = {
         "step_time_s": step,

@@ -134,15 +134,22 @@ class Footprint:
         }
 
 
-def before_training(trace: Trace, step: Footprint) -> Prediction:
-    """Return the peak of evaluation batches before the first step, when there are no optimizer
-    states yet: what they hold of the step's tensors, of what the allocator reserves for those.
+def scored_bytes(trace: Trace, *, with_states: bool = False) -> int:
+    """Return the most bytes of tensors while the evaluation batch is scored, with optimizer states
+    or, as before the first step, without.
     """
-    live_E, first = trace.live_E(), trace.marks["evaluation"]
+    first = trace.marks["evaluation"]
     alive_S = trace.alive_at(first)
     of_optimizer_S = trace.kinds_S[alive_S] == KINDS.index("optimizer states")
-    states = trace.sizes_S[alive_S][of_optimizer_S].sum()
-    share = float(live_E[first:].max() - states) / float(live_E.max())
+    states = 0 if with_states else int(trace.sizes_S[alive_S][of_optimizer_S].sum())
+    return int(trace.live_E()[first:].max()) - states
+
+
+def before_training(trace: Trace, step: Footprint) -> Prediction:
+    """Return the peak of evaluation batches before the first step: what they hold of the step's
+    tensors, of what the allocator reserves for those.
+    """
+    share = scored_bytes(trace) / float(trace.live_E().max())
     reserved, outside = step.reserved, step.driver.value - step.reserved.value
     low, expected, high = (
         outside + share * each for each in (reserved.low, reserved.value, reserved.high)

@@ -5,8 +5,13 @@ verifying and scoring, and the answers to held-out questions. No torch.
 from dataclasses import dataclass, replace
 
 from brimful.base.types import Numbers
-from brimful.planning.plan import Plan, Prediction
+from brimful.planning.drawing import BF16, FP32, DrawingMemory
+from brimful.planning.host_heap import HOST_SLACK
+from brimful.planning.memory import scored_bytes
+from brimful.planning.plan import Plan, Prediction, verdict_on
+from brimful.planning.trace import Trace
 from brimful.planning.writing import (
+    ANSWER_SHARE,
     PASSES_OF_TRAINING,
     Texts,
     TextsWritten,
@@ -15,7 +20,7 @@ from brimful.planning.writing import (
     writer_of,
 )
 from brimful.recipe import Recipe
-from brimful.recipe.rewards import CountedRewards, RewardsRecipe, rewards_of
+from brimful.recipe.rewards import CountedRewards, RewardsRecipe, learned_share, rewards_of
 
 
 @dataclass(frozen=True)
@@ -59,22 +64,106 @@ class AnswerRounds:
 
     def drawing(self, steps: int) -> TextsWritten:
         """Return time and memory of drawing the answers of all rounds."""
-        return self._writer.write(self.count(steps), [self.asked])
+        questions = self.answers // self.rules.samples_per_prompt
+        return self._written(self.count(steps), self.asked, questions)
 
     def held_out(self, questions: int) -> TextsWritten:
         """Return time and memory of answering held-out questions once."""
         most = self.rules.max_new_tokens
         texts = Texts("held-out questions", questions, most, at_once=True)
-        return self._writer.write(1, [texts])
+        return self._written(1, texts, questions)
+
+    def with_peak(self) -> Plan:
+        """Return the plan with a peak that drawing does not exceed."""
+        predicted, drawn = self.plan.predicted, self.drawing(1).memory
+        peak, device = predicted["peak_memory_bytes"], predicted.get("device_memory_bytes")
+        outside = 0.0 if device is None else max(0.0, device.value - peak.value)
+        if drawn.value - outside <= peak.value:
+            return self.plan
+        of_drawing = Prediction(
+            drawn.value - outside,
+            max(peak.low, drawn.low - outside),
+            max(peak.high, drawn.high - outside),
+            f"while answers are drawn: {drawn.basis}",
+        )
+        peaks = {"peak_memory_bytes": of_drawing}
+        if device is not None:
+            peaks["device_memory_bytes"] = replace(drawn, high=max(drawn.high, device.high))
+        return replace(self.plan, predicted={**predicted, **peaks})
+
+    def _written(self, times: int, texts: Texts, questions: int) -> TextsWritten:
+        writer = self._writer
+        written, of_cpu = writer.write(times, [texts]), self._of_cpu(writer)
+        if of_cpu is None:
+            return written
+        room, reach = writer.recipe.sequence_length, self.recipe.sequence_length
+        rows = written.rows
+        tensors = of_cpu.tensors_bytes(rows, min(questions, rows), room, reach)
+        memory = self._of_process(tensors, f"{written.memory.basis}, and copies of the weights")
+        verdict = verdict_on(memory, self.usable_bytes)
+        return replace(written, memory=memory, verdict=verdict, tensors_bytes=tensors)
+
+    def _of_process(self, tensors_bytes: int, basis: str) -> Prediction:
+        """Return what a CPU's process holds with so many bytes of tensors."""
+        process, reserved = self.plan.memory_terms.get("process", 0), HOST_SLACK
+        low, value, high = (process + (1 + lost) * tensors_bytes for lost in (0.0, *reserved))
+        return Prediction(value, low, high, basis)
+
+    def scoring(self, trace: Trace) -> Prediction | None:
+        """Return the memory of scoring answers without gradients, of a trace whose evaluation batch
+        is as large as a micro-batch of the plan; None on other devices than a CPU, whose allocators
+        keep what an update took.
+        """
+        if self.plan.device.get("kind") != "cpu":
+            return None
+        tensors = scored_bytes(trace, with_states=self.scores_all)
+        return self._of_process(tensors, "a pass without gradients over each answer")
+
+    def _of_cpu(self, writer: TextWriter) -> DrawingMemory | None:
+        """Return the model's tensors while it draws; None on other devices, and where the bytes of
+        the weights are not known.
+        """
+        plan, recipe = self.plan, self.recipe
+        terms, in_four_bits = plan.memory_terms, recipe.quantize != "none"
+        if plan.device.get("kind") != "cpu" or "weights" not in terms:
+            return None
+        parameters = plan.parameters - terms.get("adapters", 0) // FP32
+        of_weight = round(terms["weights"] / parameters)
+        if in_four_bits:
+            of_weight = BF16 if plan.precision == "bf16" else FP32
+        return DrawingMemory(
+            writer.config,
+            parameters,
+            sum(terms.get(name, 0) for name in ("weights", "adapters", "optimizer states")),
+            of_weight,
+            plan.precision == "bf16",
+            recipe.adapter is not None,
+            in_four_bits,
+            writer.fill,
+        )
 
     @property
     def _writer(self) -> TextWriter:
         """The model with what training holds meanwhile: gradients are let go of."""
         room = self.recipe.sequence_length - self.rules.max_new_tokens
-        writer = writer_of(self.recipe, self.plan, self.usable_bytes)
+        writer = writer_of(self.recipe, self._whole, self.usable_bytes)
         recipe = self.recipe.model_copy(update={"sequence_length": room})
         held = self.plan.memory_terms.get("optimizer states", 0)
         return replace(writer, recipe=recipe, beside_bytes=held)
+
+    @property
+    def _whole(self) -> Plan:
+        """The plan with the time of a step that learns from every answer."""
+        step, shares = self.plan.predicted.get("step_time_s"), learned_share(self.recipe)
+        if step is None:
+            return self.plan
+        low, value, high = shares
+        whole = {
+            "step_time_s": Prediction(step.value / value, step.low / low, step.high / high, "")
+        }
+        if (tokens := self.plan.predicted.get("tokens_per_s")) is not None:
+            whole["tokens_per_s"] = replace(tokens, value=tokens.value * value)
+        return replace(self.plan, predicted={**self.plan.predicted, **whole})
 
     @property
     def scores_all(self) -> bool:
@@ -85,7 +174,7 @@ class AnswerRounds:
 
     def times(self, steps: int) -> dict[str, Prediction]:
         """Predict the seconds of so many updates' rounds, by name of the phase."""
-        drawn, step_time = self.drawing(steps).time_s, self.plan.predicted["step_time_s"]
+        drawn, step_time = self.drawing(steps).time_s, self._whole.predicted["step_time_s"]
         share = PASSES_OF_TRAINING["adapter" if self.recipe.adapter else "full"]
         passes = share * self.rules.batches * (self.count(steps) if self.scores_all else 1)
         value, low, high = (passes * t for t in (step_time.value, step_time.low, step_time.high))
@@ -95,6 +184,22 @@ class AnswerRounds:
             "scoring_time_s": scored,
         }
         return found if drawn is None else {"sampling_time_s": drawn} | found
+
+
+def computed_share(recipe: Recipe, mean_positions: float, device_kind: str) -> float:
+    """Return the share of a step's positions that are computed: on a CPU a question is computed
+    once for its group.
+
+    Args:
+        recipe: The recipe.
+        mean_positions: Of an answer with its question.
+        device_kind: "cpu", "cuda" or "mps".
+    """
+    if device_kind != "cpu" or recipe.plan.packing == "padded":
+        return 1.0
+    rules = rewards_of(recipe)
+    prompt = mean_positions - ANSWER_SHARE[1] * rules.max_new_tokens
+    return 1 - prompt * (1 - 1 / rules.samples_per_prompt) / mean_positions
 
 
 def seconds_of_round(recipe: Recipe, plan: Plan) -> Numbers:

@@ -50,9 +50,10 @@ from brimful.planning.ragged import (
     reserved_over,
 )
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
-from brimful.planning.step import Recompute, StepSpec
+from brimful.planning.step import EVALUATION_FACTOR, Recompute, StepSpec
 from brimful.planning.target import Target, target_of, with_communication
 from brimful.planning.timing import StepTime
+from brimful.planning.trace import Trace
 from brimful.planning.work import Work
 from brimful.recipe import Recipe
 
@@ -143,6 +144,11 @@ class Memory:
         """Return the trace of a micro-batch, replayed for the device."""
         rows, in_one_pass = self._largest_pass(micro_batch)
         return self._replays.at(rows, self._target.workspace_bytes, in_one_pass=in_one_pass)
+
+    def evaluated(self, rows: float) -> Trace:
+        """Return the trace whose evaluation batch has so many rows."""
+        replayed = self._replays.at(rows / EVALUATION_FACTOR, self._target.workspace_bytes)
+        return replayed.trace
 
     def _longest_pass(self, micro_batch: int) -> LongestPass:
         if self._longest_pass_at is None:

@@ -2,6 +2,7 @@
 memory and how long; and what judging them takes. No torch.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -38,9 +39,15 @@ COPIED_WEIGHT_S = 5e-9
 """Time to copy a weight with adapters merged into it, once for each time that texts are written on
 a CPU (an EPYC, 135M parameters: 0.7 s in bf16, 0.4 s in fp32).
 """
-VERDICT_S = {"number": (0.0001, 0.0005, 0.005), "program": (0.02, 0.1, 1.0)}
+VERDICT_S = {"number": (0.00002, 0.0002, 0.005), "program": (0.02, 0.1, 1.0)}
 """Low, expected and high time of a verdict: a number that is read, a program that is run
 (assumptions).
+"""
+VERDICTS_START_S = {"number": (0.0, 0.0, 0.02), "program": (0.05, 0.3, 5.0)}
+"""The same of each time that answers are judged: for programs a sandbox is started."""
+FILLED_ROWS, MATRIX_UNITS, FILLED_BY_UNITS = 16, 4.0, 64
+"""Products in bf16 have a multiple of so many rows; of more where matrix units make them quicker
+than those in fp32 by this factor (`generation.quick_blocks`).
 """
 LEAST_ROOM = 1.1
 """What the weights and one text take, times this, surely leaves room for the activations of its
@@ -76,6 +83,12 @@ class Texts:
             rounds = max(rounds, min(1.0, LONGEST * share))
         return rounds * self.max_new_tokens
 
+    def positions(self, share: float, rows: int, fill: int) -> float:
+        """Return the positions that are computed, with those that fill up the rows of a step."""
+        written = share * self.count * self.max_new_tokens
+        steps = self.steps(share, rows)
+        return steps * fill * math.ceil(written / steps / fill) if fill > 1 else written
+
 
 @dataclass(frozen=True)
 class TextsWritten:
@@ -89,6 +102,7 @@ class TextsWritten:
         rows: Texts at once.
         row_bytes: Bytes of one text: keys and values at its full length, and logits of a step.
         most_rows: Texts that memory holds at once; 0 where not even one.
+        tensors_bytes: Peak of the tensors alone; 0 where they are not counted one by one.
     """
 
     time_s: Prediction | None
@@ -97,6 +111,7 @@ class TextsWritten:
     rows: int
     row_bytes: int = 0
     most_rows: int = 0
+    tensors_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,15 @@ class TextWriter:
     @property
     def _is_cpu(self) -> bool:
         return bool(self.plan.device.get("kind", "cpu") == "cpu")
+
+    @property
+    def fill(self) -> int:
+        """Rows of which every product has a multiple."""
+        if self._copied_bytes != BF16_BYTES:
+            return 1
+        rates = self.plan.device.get("dense_flop_per_s", {})
+        has_units = rates.get("bf16", 0) > MATRIX_UNITS * rates.get("fp32", math.inf)
+        return FILLED_BY_UNITS if has_units else FILLED_ROWS
 
     @property
     def _element_bytes(self) -> int:
@@ -214,7 +238,7 @@ class TextWriter:
             times
             * sum(
                 each.steps(share, rows) * token_s / plan.devices
-                + share * each.count * each.max_new_tokens * position_s
+                + each.positions(share, rows, self.fill) * position_s
                 + each.at_once * copied_s
                 for each in texts
             )
@@ -249,7 +273,8 @@ def writer_of(
 
 def verdicts_time(times: int, texts: Texts) -> Prediction:
     """Return the time of judging texts, so many times over."""
-    low, value, high = (times * texts.count * each for each in VERDICT_S[texts.verdict])
+    each_and_start = zip(VERDICT_S[texts.verdict], VERDICTS_START_S[texts.verdict], strict=True)
+    low, value, high = (times * (texts.count * each + start) for each, start in each_and_start)
     return Prediction(value, low, high, "beside the sampling, one after another")
 
 

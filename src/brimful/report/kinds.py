@@ -158,7 +158,7 @@ class ExamplesReport(ReportKind):
         return self.loss_cards(score) if score else []
 
     def score_table(self, run: RunFolder) -> Table | None:
-        return score_tables.example_scores(run)
+        return score_tables.example_scores(run, self.loss_unit.replace(" per ", "/"))
 
     def batch_sentence(self, run: RunFolder) -> str:
         return plan_page.example_batch(run, self.samples)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from brimful.base.text import plural
 from brimful.base.types import Json, Numbers
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.base.warning_codes import coded
@@ -242,7 +243,8 @@ def _start(record: SessionStart, state: RunState) -> str:
         return f"goes on at step {record.step} of {state.total_steps}"
     per_step = record.tokens_per_step
     size = f" of {format_count(per_step)} tokens" if per_step else ""
-    return f"{state.total_steps} steps{size}{f', {state.starting} first' * bool(state.starting)}"
+    first = f", {state.starting} first" * bool(state.starting)
+    return f"{plural(state.total_steps or 0, 'step')}{size}{first}"
 
 
 def _round(record: RoundRecord, state: RunState) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from brimful.base.errors import BrimfulError
 from brimful.base.rundir import Lease, finite, writer_of
+from brimful.base.text import plural
 from brimful.base.watchdog import FILE_NAME as HANG_FILE
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.mirror.status import MirrorStatus
@@ -242,7 +243,7 @@ def _status_without_writer(
         problems = [*fatal[1:], *problems]
         return status("damaged", f"damaged: {fatal[0]}")
     if recorded == "finished":
-        return status("finished", f"finished: {run.last_step:,} steps")
+        return status("finished", f"finished: {plural(run.last_step, 'step')}")
     if recorded == "stopped":
         return status("stopped", f"stopped at {steps_done(run)}")
     changed = last_change(run.folder)

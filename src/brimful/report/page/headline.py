@@ -40,7 +40,7 @@ ARCHITECTURE_NAMES = {
 def status(run: RunFolder) -> str:
     """Return `finished: 500 steps`, or how far the run is."""
     if run.is_finished:
-        return f"finished: {run.last_step:,} steps"
+        return f"finished: {plural(run.last_step, 'step')}"
     reason = f" ({run.end.reason})" if run.end and run.end.reason else ""
     return f"unfinished: {run.last_step:,}{_of_total(run)} steps{reason}"
 

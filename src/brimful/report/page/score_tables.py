@@ -53,7 +53,7 @@ def document_scores(scores: Mapping[str, LikelihoodScore]) -> Table | None:
     return table.without_empty_columns() if table else None
 
 
-def example_scores(run: RunFolder) -> Table | None:
+def example_scores(run: RunFolder, unit: str) -> Table | None:
     """The loss over the answers of every scored split, the untuned model's below it."""
     before = before_tuning(run)
     rows: list[Row] = []
@@ -65,7 +65,7 @@ def example_scores(run: RunFolder) -> Table | None:
             rows.append((name, *_quality(earlier), Cell(earlier.tokens), Cell(earlier.documents)))
     columns = (
         "Split",
-        "Loss (nats/token)",
+        f"Loss ({unit})",
         "Perplexity",
         "Bits per byte",
         "Learned tokens",
