@@ -86,6 +86,7 @@ def table() -> str:
         *_preferences_learned(),
         *_gradient_noise(),
         *_on_every_cpu("rewards_cpu", _rewards_speed),
+        *_where_made("rewards_planned", _rewards_planned),
         *_rewards_equal(),
         *_rewards_public(),
     ]
@@ -1295,6 +1296,32 @@ def _rewards_speed(name: str) -> tuple[str, str, str]:
         " transformers' generation",
         f"{'; '.join(told)}; n = {record['rounds']} rounds at a load of {load:.0f}; peak memory"
         f" {peaks[0]:.1f} beside {peaks[1]:.1f} GiB",
+        source,
+    )
+
+
+def _rewards_planned(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    errors = [
+        [row["peaks"][phase]["error_percent"] for row in record["peaks"]]
+        for phase in ("drawing", "scoring")
+    ]
+    (drawn, scored), sizes = errors, record["sizes"]
+    phases = ("round", "sampling", "verifying", "scoring", "updating", "held_out")
+    inside = [
+        f"{phase.replace('_', ' ')} {sum(row['times'][phase]['inside'] for row in sizes)}"
+        for phase in phases
+    ]
+    processes = sum(row["process"]["inside"] for row in sizes)
+    return (
+        f"Rounds of GRPO of {record['model']} on this CPU: peaks of drawing and scoring"
+        f" ({record['layers_of_peaks']} layers), planned, beside the profiler's count, and CPU times"
+        " of a round's phases beside the plan's intervals",
+        f"{', '.join(row['configuration'] for row in record['peaks'])}: drawing {min(drawn):+.2f} to"
+        f" {max(drawn):+.2f} %, scoring {min(scored):+.2f} to {max(scored):+.2f} %;"
+        f" {', '.join(row['configuration'] for row in sizes)}: inside, of {len(sizes)}:"
+        f" {', '.join(inside)}, memory of the process {processes}; not measured:"
+        f" {len(record['not_measured'])} configurations",
         source,
     )
 
