@@ -550,13 +550,12 @@ class Cache(Run):
         for reply in self.answers().values():
             _require_done(reply)
 
-    def answers(self, *, is_kept_again: bool = False) -> dict[str, Reply]:
-        """Ask for plans and trainings in a process that knows nothing of the cache yet, and in
-        which a config is kept again before where that is asked for.
-        """
+    def answers(self) -> dict[str, Reply]:
+        """Ask for plans and trainings in a process that knows nothing of the cache yet."""
         rates = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
-        asked = (self, rates, is_kept_again)
-        replies: dict[str, Reply] = _apart().apply(_of_cache, asked)
+        if not (self.folder / "configs").exists():
+            _apart().apply(_keep_config, (self,))
+        replies: dict[str, Reply] = _apart().apply(_of_cache, (self, rates))
         return replies
 
     def planned(self, kind: str, *options: str) -> Reply:
@@ -574,15 +573,23 @@ class Cache(Run):
 
     def follow(self, advice: str) -> Mapping[str, Reply]:
         """Keep a config again."""
-        return self.answers(is_kept_again=True) if "models add" in advice else {}
+        if "models add" not in advice:
+            return {}
+        _apart().apply(_keep_config, (self,))
+        return self.answers()
 
 
-def _of_cache(cache: Cache, rates: dict[str, float], is_kept_again: bool) -> dict[str, Reply]:
+def _keep_config(cache: Cache) -> None:
+    """Keep a config, in a process of its own, as a user does: what it imports is no plan's."""
+    os.chdir(cache.root)
+    os.environ["BRIMFUL_CACHE"] = str(cache.folder)
+    ask("models", "add", "base", "--name", cache.KEPT_CONFIG)
+
+
+def _of_cache(cache: Cache, rates: dict[str, float]) -> dict[str, Reply]:
     os.chdir(cache.root)
     os.environ["BRIMFUL_CACHE"] = str(cache.folder)
     with quickened(rates):
-        if is_kept_again or not (cache.folder / "configs").exists():
-            ask("models", "add", "base", "--name", cache.KEPT_CONFIG)
         replies = {
             "plan": cache.planned("documents"),
             "plan a kept config": cache.planned("examples", f"model={cache.KEPT_CONFIG}"),

@@ -1,8 +1,8 @@
-"""Malformed recipes, overrides, data files and configs of models, drawn by a grammar and given to
-the command line: each must be accepted, or refused with a message and exit code 1 or 2. There may be
+"""Malformed recipes, overrides, data files, configs of models and files of other tools, drawn by a
+grammar and given to the command line: each must be accepted, or refused with a message and exit code 1 or 2. There may be
 no traceback, and never 10 s of the processor without a sign of life.
 
-python benchmarks/malformed.py             # 1,000 of them; writes records/malformed.json
+python benchmarks/malformed.py             # 1,400 of them; writes records/malformed.json
 """
 
 import argparse
@@ -200,6 +200,89 @@ def configs(draw: st.DrawFn) -> str:
     return draw(st.sampled_from([text, text[: len(text) // 2], "[]", "", "null"]))
 
 
+JOBS: dict[str, Any] = {
+    "axolotl": {
+        "base_model": "HuggingFaceTB/SmolLM2-135M",
+        "adapter": "lora",
+        "lora_r": 8,
+        "lora_alpha": 16,
+        "lora_target_modules": ["q_proj"],
+        "sequence_len": 512,
+        "micro_batch_size": 2,
+        "gradient_accumulation_steps": 4,
+        "optimizer": "adamw_torch",
+        "learning_rate": 2e-4,
+        "num_epochs": 1,
+        "datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}],
+    },
+    "llama_factory": {
+        "model_name_or_path": "HuggingFaceTB/SmolLM2-135M",
+        "stage": "sft",
+        "finetuning_type": "lora",
+        "dataset": "alpaca_en_demo",
+        "cutoff_len": 512,
+        "max_steps": 100,
+        "deepspeed": "ds.json",
+    },
+    "torchtune": {
+        "model": {"_component_": "torchtune.models.llama3_2.llama3_2_1b"},
+        "tokenizer": {"max_seq_len": 512},
+        "batch_size": 2,
+        "optimizer": {"_component_": "torch.optim.AdamW", "lr": 2e-5},
+        "dtype": "bf16",
+    },
+}
+SCRIPT = """from trl import SFTConfig, SFTTrainer
+from peft import LoraConfig
+size = {size}
+lora = LoraConfig(r={rank}, target_modules={modules})
+args = SFTConfig(per_device_train_batch_size=size, max_length={length}, output_dir="x")
+SFTTrainer(model={model}, args=args, peft_config=lora, train_dataset="trl-lib/Capybara").train()
+"""
+VALUES_OF_SCRIPTS = st.one_of(
+    ODD_VALUES.map(repr),
+    st.sampled_from(["size", "2 ** 64", "[x for x in y]", "open('/x').read()"]),
+)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[str, str]:
+    """A file of another tool with one to three odd values, as YAML, a script or a notebook, and
+    text put in somewhere.
+    """
+    kind = draw(st.sampled_from([*JOBS, "script", "notebook"]))
+    if kind in JOBS:
+        values = copy.deepcopy(JOBS[kind])
+        for key in draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=3)):
+            values[key] = draw(ODD_VALUES)
+        name, text = f"{kind}.yaml", format_yaml(values).encode("utf-8", "replace").decode()
+    else:
+        given = {"size": "2", "rank": "8", "modules": "['q_proj']", "length": "512"}
+        given |= {"model": "'HuggingFaceTB/SmolLM2-135M'"}
+        given |= draw(
+            st.dictionaries(st.sampled_from(sorted(given)), VALUES_OF_SCRIPTS, max_size=3)
+        )
+        name, text = "train.py", SCRIPT.format(**given)
+        if kind == "notebook":
+            cells = [
+                {"cell_type": "code", "source": draw(st.sampled_from([text, [text], None, 1]))}
+            ]
+            name, text = "train.ipynb", json.dumps({"cells": cells, "nbformat": 4})
+    place = draw(st.integers(0, len(text)))
+    text = text[:place] + draw(st.one_of(st.just(""), st.just(""), SYNTAX)) + text[place:]
+    return name, text.encode("utf-8", "replace").decode()
+
+
+def _job(folder: Path, file: tuple[str, str]) -> list[str]:
+    (folder / file[0]).write_text(file[1], encoding="utf-8")
+    return ["plan", str(folder / file[0]), "--on", "L4"]
+
+
+def _looked_at(folder: Path, file: tuple[str, bytes]) -> list[str]:
+    (folder / file[0]).write_bytes(file[1])
+    return ["data", _tiny(folder), f"data.path={folder / file[0]}", *_tuning(_base())]
+
+
 def _recipe(folder: Path, text: str) -> list[str]:
     (folder / "odd.yaml").write_text(text, encoding="utf-8")
     return ["plan", str(folder / "odd.yaml")]
@@ -252,6 +335,8 @@ KINDS: dict[str, tuple[SearchStrategy[Any], Callable[[Path, Any], list[str]]]] =
     "documents": (data_files(TEXTS), _documents),
     "examples": (data_files(PAIRS, TALKS), _examples),
     "config": (configs(), _config),
+    "data": (data_files(PAIRS, TALKS), _looked_at),
+    "job": (jobs(), _job),
 }
 """By name: what is drawn, and the command that is given it."""
 SILENCE_S = 10.0
@@ -335,12 +420,15 @@ def _outcome(words: list[str], drawn: Any) -> str:
 def main() -> None:
     """Draw and read all kinds, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=1000)
-    inputs = parser.parse_args().inputs
+    parser.add_argument("--inputs", type=int, default=1400)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
     started_s = time.perf_counter()
-    counts = {kind: dict(outcomes(kind, inputs // len(KINDS))) for kind in KINDS}
+    num_each = options.inputs // len(KINDS)
+    counts = {kind: dict(outcomes(kind, num_each, options.seed)) for kind in KINDS}
     print(json.dumps(counts, indent=2))
-    write_record("malformed", {"outcomes": counts, "seconds": time.perf_counter() - started_s})
+    seconds = time.perf_counter() - started_s
+    write_record("malformed", {"seed": options.seed, "outcomes": counts, "seconds": seconds})
 
 
 if __name__ == "__main__":

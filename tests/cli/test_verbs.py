@@ -302,6 +302,26 @@ def test_examples_are_not_read_for_a_run_of_years(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_run_that_cannot_be_written_is_read(
+    brimful: Brimful, rhyme: Path, permissions_hold: None
+) -> None:
+    """Only a report is to be written, and says where it cannot be."""
+    folders = [rhyme, *(path for path in rhyme.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o500)
+    try:
+        for verb in (
+            ("runs",),
+            ("watch", "rhyme", "--once"),
+            ("generate", "rhyme", "--prompt", "the", "--tokens", "2"),
+        ):
+            assert brimful(*verb).code == 0, verb
+        _refused(brimful("report", "rhyme"), "report.html cannot be written", "Permission denied")
+    finally:
+        for folder in folders:
+            folder.chmod(0o700)
+
+
 def test_a_run_that_cannot_be_written_is_not_scored(
     brimful: Brimful, rhyme: Path, permissions_hold: None
 ) -> None:

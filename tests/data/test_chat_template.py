@@ -142,3 +142,25 @@ def test_the_place_of_a_greeting_is_found_in_a_template_that_ends_with_a_questio
         turn = template.turn(talk, number, "row 1")
         assert turn.before.endswith("<|im_start|>assistant\n")
         assert turn.answer == "hello<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "''.__class__.__mro__[1].__subclasses__()",
+        "cycler.__init__.__globals__.os.system('touch ran')",
+        "lipsum.__globals__['os'].popen('touch ran').read()",
+        "'{0.__class__.__init__.__globals__}'.format(messages)",
+        "'%s'|format(messages.append.__self__.__class__.__subclasses__())",
+        "messages.append({'role': 'user', 'content': 'more'})",
+        "self.__init__.__globals__",
+    ],
+)
+def test_a_template_runs_no_code(
+    chat_tokenizer: Fast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chat_tokenizer.chat_template = "{{ " + attack + " }}" + str(chat_tokenizer.chat_template)
+    with pytest.raises(DataError):
+        ChatTemplate(chat_tokenizer).turn(answer("one"), 1, "row 1")
+    assert not (tmp_path / "ran").exists()

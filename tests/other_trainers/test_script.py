@@ -98,3 +98,24 @@ def test_a_script_that_is_no_python_is_refused(tmp_path: Path) -> None:
     path.write_text("GRPOConfig(")
     with pytest.raises(RecipeError, match="cannot be read as Python"):
         read_file(path, "trl")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.py", "x = " + "-" * 20_000 + "1"),
+        ("train.py", "x = a" + ".b" * 20_000),
+        ("train.ipynb", "[" * 100_000),
+        ("train.ipynb", "[]"),
+        ("train.ipynb", '{"cells": null}'),
+        ("train.ipynb", '{"cells": ["a"]}'),
+        ("train.ipynb", '{"cells": [{"cell_type": "code", "source": 1}]}'),
+        ("train.ipynb", '{"cells": [{"cell_type": "code", "source": [1]}]}'),
+    ],
+    ids=["dashes", "dots", "brackets", "list", "null", "text", "number", "numbers"],
+)
+def test_what_is_no_script_and_no_notebook_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(RecipeError, match="cannot be read as Python"):
+        read_file(path, "trl")

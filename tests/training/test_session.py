@@ -2,6 +2,7 @@
 refusals, the exported model.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -30,7 +31,7 @@ from brimful.base.errors import (
     PlanError,
     RunFolderError,
 )
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import Journal, read_journal, read_json
 from brimful.base.types import JsonDict
 from brimful.chains import pipeline, ranks, run_plan, scoring, training_session
 from brimful.data.batches import MicroBatch
@@ -384,6 +385,28 @@ def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(
         with pytest.raises(CheckpointError, match="the checkpoint of step 3 is intact"):
             train(tiny("checkpoint.every=2"))
     assert newest_of(train(tiny("checkpoint.every=2"))).step == 12
+
+
+def test_a_full_disk_for_the_journal_stops_the_run_which_ends_like_another_once_there_is_room(
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, records = Journal.append, itertools.count(1)
+
+    def append(journal: Journal, record: JsonDict) -> None:
+        if next(records) > 20:
+            full = os.open("/dev/full", os.O_WRONLY)
+            os.dup2(full, journal._file.fileno())
+            os.close(full)
+        real(journal, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", append)
+        with pytest.raises(RunFolderError, match="No space left on device"):
+            train(tiny("checkpoint.every=2"))
+    folder = train(tiny("checkpoint.every=2"))
+    undisturbed = train(tiny("run.name=undisturbed", "checkpoint.every=2"))
+    assert differences(newest_of(folder), newest_of(undisturbed)) == []
+    assert _measurements(folder) == _measurements(undisturbed)
 
 
 def test_a_disk_without_room_for_the_first_checkpoint_is_told_before_the_first_step(

@@ -67,12 +67,13 @@ def values_of(path: Path, text: str) -> JsonDict:
     """Return the keys that a script sets.
 
     Raises:
-        RecipeError: it is no Python.
+        RecipeError: it is no Python, or no notebook.
     """
     try:
         tree = ast.parse(_code(text) if path.suffix == ".ipynb" else text)
-    except (SyntaxError, ValueError, KeyError) as error:
-        raise RecipeError(f"{path} cannot be read as Python: {error}.") from error
+    except (SyntaxError, ValueError, LookupError, TypeError, RecursionError, MemoryError) as error:
+        told = str(error) or "too deeply nested"
+        raise RecipeError(f"{path} cannot be read as Python: {told}.") from error
     names: JsonDict = {}
     keys: JsonDict = {}
     config: JsonDict = {}
