@@ -30,6 +30,12 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 70
 
 
+def test_no_document_holds_the_marks_of_a_conflict() -> None:
+    marks = re.compile(r"^(?:<{7} |={7}$|>{7} )", re.MULTILINE)
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert [path.name for path in paths if marks.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_no_document_and_no_message_claims_a_package_index() -> None:
     """brimful is on none yet: it is installed from a checkout or an address of its repository."""
     claim = re.compile(r"pip install (?:-\S+ )*['\"]?brimful")

@@ -154,14 +154,12 @@ def test_products_have_fewer_rows_only_where_that_is_rounded_alike(size: tuple[i
 def test_a_processor_that_rounds_by_the_number_of_rows_gets_them_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In the last bit is enough to tell."""
+    """In the last bit of bf16 is enough to tell."""
     real = torch.ops.mkldnn._linear_pointwise
-    noise = 2.0**-20
 
     def other(x: Tensor, *arguments: object) -> Tensor:
-        found: Tensor = real(x, *arguments)
-        assert found.abs().max() > 0
-        return found if len(x) > FEWER_ROWS else found + noise
+        found: Tensor = torch.ones_like(real(x, *arguments))
+        return found if len(x) > FEWER_ROWS else found + 2.0**-7
 
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", other)
     assert filled_rows.__wrapped__(ROWS, 32, 64) == ROWS
