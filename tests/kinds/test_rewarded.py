@@ -17,7 +17,13 @@ from killed import in_a_child, kill_at
 from preference_runs import assert_timed_with_few_scored, run, step_of, steps_of, weights_of
 from rich.console import Console
 
-from brimful.base.errors import BrimfulError, DataError, RecipeError, TrainingStopped
+from brimful.base.errors import (
+    BrimfulError,
+    DataError,
+    RecipeError,
+    RunFolderError,
+    TrainingStopped,
+)
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline, plans
 from brimful.generation.engine import Engine
@@ -182,6 +188,31 @@ def test_killed_anywhere_it_ends_bit_for_bit_like_an_undisturbed_run(
             for folder in (whole, gone_on)
         ]
         assert answers[0] == answers[1], name
+
+
+@pytest.mark.parametrize(("updates", "is_lost"), [(1, False), (2, True)])
+def test_an_answer_whose_line_was_damaged_is_drawn_again_or_missed(
+    asking: Callable[..., Recipe], tmp_path: Path, updates: int, is_lost: bool
+) -> None:
+    """Again by the weights that drew it; after an update they are no longer there."""
+    shared = [
+        *WAYS["several"],
+        "checkpoint.every=1",
+        "evaluation.every=6",
+        f"run.folder={tmp_path}",
+    ]
+    recipe = asking(*shared, "run.name=damaged")
+    assert in_a_child(lambda: _killing(loop, "guarded_update", updates, recipe)) == signal.SIGKILL
+    path = tmp_path / "damaged" / ANSWERS_FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0].replace(b"text", b"tixt"), *lines[1:]]))
+
+    if is_lost:
+        with pytest.raises(RunFolderError, match="does not hold the answers of round 1"):
+            run(recipe)
+        return
+    ours, theirs = weights_of(run(asking(*shared, "run.name=whole"))), weights_of(run(recipe))
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
 def test_what_was_drawn_before_a_kill_is_not_drawn_again(

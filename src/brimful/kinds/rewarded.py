@@ -218,7 +218,7 @@ class RewardedRunData(ExampleRunData):
         """Return the answers of a round and what was found of them: from the journal of answers
         where they are there, else drawn now; None: stopped meanwhile.
         """
-        journal, found = self._journal, self._journal.found(number)
+        journal, found = self._journal, self._journal.whole(number)
         weights = self._weights if step == 0 else ""
         is_drawn = step == 0 and (found is None or found["weights"] != weights)
         if is_drawn:

@@ -78,6 +78,14 @@ class AnswerJournal:
         """Return what was found of a round, last; None: it is not complete."""
         return self._found.get(number)
 
+    def whole(self, number: int) -> dict[str, Any] | None:
+        """Return what was found of a round whose answers are all there; None: it is not complete,
+        or damaged lines are missing.
+        """
+        found = self.found(number)
+        is_whole = found and len(self.drawn(number, found["weights"])) == len(found["rewards"])
+        return found if is_whole else None
+
     def append(self, number: int, weights: str, answer: DrawnAnswer) -> None:
         """Write an answer down."""
         self._write({"round": number, "weights": weights, **asdict(answer)})
