@@ -25,6 +25,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +93,7 @@ def main() -> None:
         folder = Path(temporary)
         kept = options.kept or folder / "rows.jsonl"
         _prepare(folder, options.data)
-        for name, changes in CONFIGURATIONS.items():
-            if options.only in name and name not in _rows(kept):
-                row = json.dumps({"configuration": name, **_run(folder, name, changes)})
-                print(row, flush=True)
-                with kept.open("a") as file:
-                    file.write(f"{row}\n")
-        found = _rows(kept)
+        found = rows_of(CONFIGURATIONS, options.only, kept, partial(_run, folder))
     rows = [found[name] for name in CONFIGURATIONS if name in found]
     worst = max(abs(row["full_rows"]["error_percent"]) for row in rows)
     outside = [row["configuration"] for row in rows if not row["step_time"]["inside"]]
@@ -108,9 +104,25 @@ def main() -> None:
         sys.exit(f"worst peak {worst:.4f} %; step times outside: {outside}")
 
 
-def _rows(kept: Path) -> dict[str, dict[str, Any]]:
+def rows_of(
+    configurations: Mapping[str, tuple[str, ...]],
+    only: str,
+    kept: Path,
+    run: Callable[[str, tuple[str, ...]], Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Run the configurations whose name holds `only` and whose rows are not kept yet, and return
+    all rows that are kept then, by configuration.
+    """
     lines = kept.read_text().splitlines() if kept.exists() else []
-    return {row["configuration"]: row for row in map(json.loads, lines)}
+    rows = {row["configuration"]: row for row in map(json.loads, lines)}
+    for name, changes in configurations.items():
+        if only in name and name not in rows:
+            rows[name] = {"configuration": name, **run(name, changes)}
+            row = json.dumps(rows[name])
+            print(row, flush=True)
+            with kept.open("a") as file:
+                file.write(f"{row}\n")
+    return rows
 
 
 def _prepare(folder: Path, data: Path) -> None:

@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +59,7 @@ from brimful.runs import read_run
 from brimful.runs.measurements import measured
 from brimful.selection.rewarded import AnswerWriter
 from measured_steps import read_profile, storage_bytes
+from preferences_planned import rows_of
 from record import write_record
 
 MODEL, LAYERS, TOLERANCE, QUESTIONS = "smollm2-135m-instruct", 6, 0.01, 0.05
@@ -110,13 +112,7 @@ def main() -> None:
         folder = Path(temporary)
         kept = options.kept or folder / "rows.jsonl"
         _prepare(folder)
-        for name, changes in (PEAKS | SIZES).items():
-            if options.only in name and name not in _rows(kept):
-                row = json.dumps({"configuration": name, **_run(folder, name, changes)})
-                print(row, flush=True)
-                with kept.open("a") as file:
-                    file.write(f"{row}\n")
-        found = _rows(kept)
+        found = rows_of(PEAKS | SIZES, options.only, kept, partial(_run, folder))
     peaks, sizes = ([found[name] for name in names if name in found] for names in (PEAKS, SIZES))
     most = {"drawing": TOLERANCE, "scoring": QUESTIONS}
     off = {
@@ -136,11 +132,6 @@ def main() -> None:
         print(write_record("rewards_planned", about | {"peaks": peaks, "sizes": sizes}))
     if off or outside:
         sys.exit(f"peaks: {off}; round times outside: {outside}")
-
-
-def _rows(kept: Path) -> dict[str, dict[str, Any]]:
-    lines = kept.read_text().splitlines() if kept.exists() else []
-    return {row["configuration"]: row for row in map(json.loads, lines)}
 
 
 def _prepare(folder: Path) -> None:

@@ -128,7 +128,7 @@ def test_rows_that_enter_after_a_long_text_do_not_take_its_length(
     model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many rows x the longest position ever held would be far more than may be stored."""
-    monkeypatch.setattr(slots, "STEP", 8)
+    monkeypatch.setattr(slots, "STORE_STEP", 8)
     cache, short = Slots(Forward(model), most_rows=8, context=64, most_tokens=100), [5, 6, 7]
     with torch.inference_mode():
         cache.enter(cache.prefill([list(range(1, 25))]), [0])

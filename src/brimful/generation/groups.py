@@ -19,7 +19,8 @@ from transformers import DynamicCache
 from transformers.cache_utils import LinearAttentionLayer
 
 from brimful.generation.forward import Forward
-from brimful.generation.slots import PREFILL_PROMPTS, PREFILL_TOKENS, Prefilled
+from brimful.generation.slots import PREFILL_TOKENS, Prefilled
+from brimful.planning.drawing import PROMPTS
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Groups:
 
     def __init__(self, forward: Forward, *, is_steady: bool = False) -> None:
         self._forward = forward
-        self.most_prompts = 1 if is_steady else PREFILL_PROMPTS
+        self.most_prompts = 1 if is_steady else PROMPTS
         self._groups: list[_Group] = []
         layers = DynamicCache(config=forward.model.config).layers
         self._join = bool(layers) and all(type(layer) is LinearAttentionLayer for layer in layers)

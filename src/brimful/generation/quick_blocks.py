@@ -20,13 +20,14 @@ from transformers import PreTrainedModel
 
 from brimful.generation.quick_slots import BankLayer, PackedPrompts
 from brimful.model.cache_name import CACHE_NAME, takes_cache
+from brimful.planning.writing import FILLED_BY_UNITS, FILLED_ROWS
 
-ROWS = 64
+ROWS = FILLED_BY_UNITS
 """Every product in bf16 has so many rows; missing ones are filled up with zeros. How a product is
 rounded can depend on its number of rows, and a text must not depend on how many others are written.
 On a Xeon with AMX, 64 rows take 1.4 times as long as 16 rows (1536 x 576, by hand).
 """
-FEWER_ROWS = 16
+FEWER_ROWS = FILLED_ROWS
 """Where products were seen to be rounded alike whatever their rows, they are filled up to multiples
 of this: without AMX, 64 rows take 3.4 times as long as 16 rows (an EPYC, the same product).
 """

@@ -20,11 +20,8 @@ from transformers.cache_utils import CacheLayerMixin
 
 from brimful.generation.forward import Forward
 from brimful.generation.slots import Prefilled, fill_gaps
+from brimful.planning.drawing import BANK_ROWS, BANK_STEP, PROMPTS, QUICK_PROMPT_TOKENS
 
-BANK_ROWS = 32
-"""Most rows of a bank: fewer read less of shorter rows, and take more operations."""
-ALIGNMENT = 32
-"""Positions of a bank are a multiple of this."""
 SHRINKS_BY = 128
 """A bank that is longer than needed by so many positions is made shorter."""
 
@@ -120,7 +117,7 @@ class QuickSlots:
     """
     keeps_prefills = True
     """Prompts that were read can enter rows again later, without being read again."""
-    most_prompts, most_prompt_tokens = 16, 512
+    most_prompts, most_prompt_tokens = PROMPTS, QUICK_PROMPT_TOKENS
     """Most prompts and tokens of one pass over prompts; no padding fills it up. Larger passes leave
     the CPU's cache.
     """
@@ -217,7 +214,7 @@ class QuickSlots:
     def _needed(self, bank: int) -> int:
         """Return the positions that a bank's rows take with one more token."""
         longest = max(self._lengths[bank * BANK_ROWS : (bank + 1) * BANK_ROWS]) + 1
-        return -(-longest // ALIGNMENT) * ALIGNMENT
+        return -(-longest // BANK_STEP) * BANK_STEP
 
     def _fit(self, bank: int, rows: int = 0) -> None:
         """Give a bank the positions that it needs, and so many rows at least."""

@@ -16,16 +16,15 @@ from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from brimful.generation.forward import Forward
+from brimful.planning.drawing import PROMPTS, STORE_STEP
 
-STEP = 64
-"""Positions in store are a multiple of this, and grow by half."""
 ALIGNMENT = 16
 """Positions that attention looks at are a multiple of this: fewer shapes, and masks that kernels
 take as they are.
 """
-PREFILL_TOKENS, PREFILL_PROMPTS = 4096, 16
-"""Most tokens and prompts of one pass over prompts, filled up to the longest. Logits are computed
-at every length that occurs, so more prompts take more memory.
+PREFILL_TOKENS = 4096
+"""Most tokens of one pass over prompts, filled up to the longest. Logits are computed at every
+length that occurs, so more prompts take more memory.
 """
 
 
@@ -185,7 +184,7 @@ class Slots:
         self._forward, self._is_steady = forward, is_steady
         self._context = -(-context // ALIGNMENT) * ALIGNMENT if is_steady else context
         self._most_rows, self._most_tokens = most_rows, most_tokens
-        self.most_prompts = 1 if is_steady else PREFILL_PROMPTS
+        self.most_prompts = 1 if is_steady else PROMPTS
         self._awaited_rows = 0
         nothing = torch.zeros(0, dtype=torch.long, device=forward.device)
         self._place = _Place(nothing, nothing)
@@ -312,5 +311,5 @@ class Slots:
         return rows, self._aligned(positions)
 
     def _aligned(self, positions: int) -> int:
-        """Return the next multiple of `STEP`, or the context where that is less."""
-        return max(positions, min(-(-positions // STEP) * STEP, self._context))
+        """Return the next multiple of `STORE_STEP`, or the context where that is less."""
+        return max(positions, min(-(-positions // STORE_STEP) * STORE_STEP, self._context))

@@ -294,8 +294,8 @@ class RunData(ABC, Generic[Split]):
         return 1.0
 
     def computed_share(self, device_kind: str) -> float:
-        """Return the share of a step's tokens that are computed on a device: a question that
-        answers share is computed once on some.
+        """Return the share of a step's tokens that the device computes: on a CPU, a question that
+        several answers share is computed once.
         """
         del device_kind
         return 1.0
@@ -307,7 +307,7 @@ class RunData(ABC, Generic[Split]):
 
     @property
     def scored(self) -> float:
-        """Share of those positions that the loss is computed of; prompts are not among them."""
+        """Share of a step's positions that have a loss; prompts have none."""
         return 1.0
 
     @property

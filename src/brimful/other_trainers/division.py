@@ -104,7 +104,7 @@ class PartlyHeld:
         return ", ".join(dict.fromkeys((*self.parts, *self.on_host))) or "nothing"
 
     def buffers(self, weights_bytes: int) -> int:
-        """Return how many bytes buffers and gathered weights take at most.
+        """Return the peak bytes of communication buffers and gathered weights.
 
         Args:
             weights_bytes: Bytes of the whole model's weights.

@@ -19,7 +19,8 @@ TEMPLATE = "It is a template"
 
 
 def read_values(path: Path, changes: Sequence[str] = ()) -> JsonDict:
-    """Return the keys of a file, or of the command that a file holds, with `key=value` changes.
+    """Return the settings of a configuration file, or of the command line that a file holds, with
+    `key=value` changes applied.
 
     Raises:
         RecipeError: it cannot be read, is a pickle, no YAML or JSON, or has no keys; as

@@ -7,13 +7,13 @@ from brimful.base.types import Json
 from brimful.planning.kv_cache import BF16_LEAST_WIDTH, QUICK_MODEL_TYPES, kv_shape
 
 BANK_ROWS, BANK_STEP = 32, 32
-"""Rows that share a store of keys and values where blocks are quick, and by how many positions it
-grows.
+"""With quick blocks: most rows of one KV cache (fewer read less of shorter rows, and take more
+operations), and the number that its positions are a multiple of.
 """
 STORE_STEP = 64
-"""Positions of any other store are a multiple of this, and grow by half."""
+"""Positions of any other KV cache are a multiple of this, and grow by half."""
 PROMPTS, QUICK_PROMPT_TOKENS = 16, 512
-"""Most prompts that are read at once, and with quick blocks tokens of them."""
+"""Most prompts that are read in one pass, and most tokens of them with quick blocks."""
 BF16, FP32 = 2, 4
 
 

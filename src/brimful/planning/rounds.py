@@ -104,7 +104,7 @@ class AnswerRounds:
         return replace(written, memory=memory, verdict=verdict, tensors_bytes=tensors)
 
     def _of_process(self, tensors_bytes: int, basis: str) -> Prediction:
-        """Return what a CPU's process holds with so many bytes of tensors."""
+        """Return the memory of a CPU process whose tensors take this many bytes at their peak."""
         process, reserved = self.plan.memory_terms.get("process", 0), HOST_SLACK
         low, value, high = (process + (1 + lost) * tensors_bytes for lost in (0.0, *reserved))
         return Prediction(value, low, high, basis)

@@ -44,7 +44,7 @@ VERDICT_S = {"number": (0.00002, 0.0002, 0.005), "program": (0.02, 0.1, 1.0)}
 (assumptions).
 """
 VERDICTS_START_S = {"number": (0.0, 0.0, 0.02), "program": (0.05, 0.3, 5.0)}
-"""The same of each time that answers are judged: for programs a sandbox is started."""
+"""Low, expected and high time to begin judging a set of answers: programs need a sandbox."""
 FILLED_ROWS, MATRIX_UNITS, FILLED_BY_UNITS = 16, 4.0, 64
 """Products in bf16 have a multiple of so many rows; of more where matrix units make them quicker
 than those in fp32 by this factor (`generation.quick_blocks`).

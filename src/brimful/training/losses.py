@@ -105,7 +105,7 @@ def token_losses(
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Return in what losses of hidden states of a type are computed: fp32, or doubles."""
+    """Return the dtype that losses are computed in: float64 for float64, else float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
