@@ -13,7 +13,8 @@ ORPOTrainer put the tokenizer's beginning-of-text in front, which neither the to
 does.
 
 All of it twice: in fp32, whose rounding a reward, a small difference of two sums, shows; and in
-doubles, norms included, in which only kept log-probabilities of a reference and what is reported are fp32.
+doubles, with TRL's norms, head and kept log-probabilities of a reference in doubles, too, so that only
+what ORPOTrainer takes to fp32 is rounded.
 
 Compared are the loss, the rewards of all answers and the gradients of all parameters, each as one vector,
 and the gradient of the parameter that differs the most: the norm of the difference over the norm of
@@ -157,7 +158,22 @@ def _norm_as_it_comes(norm: Any, hidden: Any) -> Any:
     )
 
 
+class _Head(trl.trainer.utils._ChunkedLogProbFunction):  # type: ignore[misc] # it has no types
+    """TRL's head and loss, which round to fp32, but for doubles."""
+
+    @classmethod
+    def apply(cls, hidden: Any, weight: Any, bias: Any, labels: Any, *settings: Any) -> Any:
+        if hidden.dtype != torch.float64:
+            return super().apply(hidden, weight, bias, labels, *settings)
+        logits = torch.nn.functional.linear(hidden, weight, bias)
+        logs = logits.log_softmax(-1)
+        entropy = -(logs.exp() * logs).sum(-1)
+        log_probs = logs.gather(-1, labels[:, None])[:, 0]
+        return log_probs, entropy, None, logits.mean(-1), logits.argmax(-1) == labels
+
+
 LlamaRMSNorm.forward = _norm_as_it_comes
+trl.trainer.utils._ChunkedLogProbFunction = _Head
 BASES = ("tiny", "SmolLM2-135M-Instruct, 2 layers")
 
 
@@ -275,8 +291,8 @@ def _compare(source: Path, base: str, name: str, tuning: str, dtype: str) -> lis
     data, plan = gather(recipe, str(source)), _plan(source, tuning)
     model = data.build(plan, torch.device("cpu"))
     options = ScoringOptions(plan=plan, device=torch.device("cpu"), rows=2 * PAIRS)
-    data.keep_reference(model, Path(tempfile.mkdtemp(dir=source)), {"of": "it"}, options)
     model.to(getattr(torch, dtype))
+    data.keep_reference(model, Path(tempfile.mkdtemp(dir=source)), {"of": "it"}, options)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     _change(model)
     split = data.splits["train"]
@@ -384,8 +400,12 @@ def _by_trl(
     """
     trainer = _trainer(source, variant, tuning, attention)
     model, names = trainer.model, _names(trainer.model)
-    model.to(next(iter(after.values())).dtype)
+    dtype = next(iter(after.values())).dtype
+    model.to(dtype)
     examples = _examples(split)
+    torch.set_default_dtype(
+        dtype
+    )  # of the numbers of a reference that a collator makes a tensor of
     _take(model, names, before)
     if _keeps(variant, tuning):
         rows = datasets.Dataset.from_list(examples)
@@ -400,6 +420,7 @@ def _by_trl(
         losses.append(float(loss))
     with torch.no_grad():
         alone = [_loss(trainer, [each])[1] for each in examples]
+    torch.set_default_dtype(torch.float32)
     rewards = [
         reward
         for which in ("chosen", "rejected")

@@ -9,9 +9,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fixture_types import Captured, MakeRecipe
+from preference_losses import whole_log_probs
 from preference_runs import (
     assert_stopped_ends_like_undisturbed,
     assert_timed_with_few_scored,
@@ -28,7 +30,7 @@ from brimful.chains import pipeline, plans
 from brimful.cli import main
 from brimful.data.batches import MicroBatch
 from brimful.kinds.pairs import PairRunData, _kept
-from brimful.kinds.run_data import gather
+from brimful.kinds.run_data import ScoringOptions, gather
 from brimful.planning.family_key import family_keys_of
 from brimful.planning.trace import KINDS
 from brimful.rehearsal.models import config_of
@@ -161,6 +163,41 @@ def test_a_run_that_runs_out_of_memory_ends_where_another_does(
     for one, other in zip(steps_of(whole), steps_of(short), strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
         assert one["named"] == pytest.approx(other["named"], rel=1e-3, abs=1e-4)
+
+
+def test_a_plan_counts_the_prompt_of_a_pair_once_where_it_is_computed_once(
+    preferring: MakeRecipe,
+) -> None:
+    recipe = preferring(*WAYS["none"], "plan.packing=packed")
+    data = gather(recipe, str(recipe.model))
+    assert isinstance(data, PairRunData)
+    count = data.splits["train"].num_examples // 2
+    batch = data.sequences(plans.plan(data.planned)).batch(0, count)
+    each = batch.sequence_length * count
+    positions = sum(micro.inputs_BT.numel() for micro in batch.micro_batches((each,)))
+
+    share = data.computed_share("cpu")
+
+    assert share < 1
+    assert share == pytest.approx(positions / sum(len(pair.inputs_T) for pair in batch.pairs))
+    assert data.computed_share("cuda") == 1
+    padded = preferring(*WAYS["none"], "plan.packing=padded")
+    assert gather(padded, str(padded.model)).computed_share("cpu") == 1
+
+
+def test_a_reference_of_doubles_is_kept_in_doubles(preferring: MakeRecipe, tmp_path: Path) -> None:
+    recipe = preferring(*WAYS["kept"], "plan.precision=fp32")
+    data = gather(recipe, str(recipe.model))
+    assert isinstance(data, PairRunData)
+    plan, split = plans.plan(data.planned), data.splits["train"]
+    model = data.build(plan, torch.device("cpu")).double()
+    options = ScoringOptions(plan=plan, device=torch.device("cpu"), rows=2)
+
+    data.keep_reference(model, tmp_path, {}, options)
+
+    log_probs, _ = whole_log_probs(model, split.part(np.arange(4)))
+    kept = torch.from_numpy(data._reference["train"][:4])
+    torch.testing.assert_close(kept, log_probs, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("way", ["in passes", "full"])

@@ -61,6 +61,16 @@ def test_values_are_transformers_to_the_bit_and_gradients_up_to_rounding(
     assert torch.equal(inputs, before)
 
 
+def test_doubles_stay_doubles() -> None:
+    norm = _norm("LlamaRMSNorm").double()
+    inputs = torch.randn(2, 7, 24, dtype=torch.float64)
+    usual = nn.RMSNorm(24, eps=1e-5, dtype=torch.float64)
+    usual.weight.data = norm.weight.data
+    expected = _through(usual, inputs)
+    normalise_quickly(norm)
+    torch.testing.assert_close(_through(norm, inputs), expected, rtol=1e-13, atol=1e-13)
+
+
 def test_the_gradient_is_that_of_finite_differences() -> None:
     norm = _norm("LlamaRMSNorm")
     normalise_quickly(norm)

@@ -10,6 +10,7 @@ from brimful.hardware import catalog
 from brimful.planning.target import (
     CUBLAS_WORKSPACE_BYTES,
     CUBLAS_WORKSPACE_HOPPER_BYTES,
+    GROWTH_WITH_KERNELS_BYTES,
     HOST_GROWTH_BYTES,
     target_of,
     with_communication,
@@ -109,6 +110,18 @@ def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not
         900 * MIB - HOST_GROWTH_BYTES,
     )
     assert (target.workspace_bytes, target.context_uncertainty_bytes) == (0, HOST_GROWTH_BYTES)
+
+
+def test_kernels_of_many_shapes_are_kept(cpu: MakeDevice) -> None:
+    few, many = (
+        target_of(cpu(), process_bytes=300 * MIB, keeps_kernels=keeps) for keeps in (False, True)
+    )
+
+    grown = many.context_bytes - 300 * MIB, many.context_uncertainty_bytes
+    assert grown == GROWTH_WITH_KERNELS_BYTES
+    assert many.context_bytes + many.context_uncertainty_bytes > 300 * MIB + 256 * 0.75 * MIB
+    assert few.context_bytes < many.context_bytes
+    assert target_of(cpu(), keeps_kernels=True).context_bytes == 0
 
 
 def test_a_host_whose_free_memory_is_unknown_counts_with_all_of_it(

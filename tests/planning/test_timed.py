@@ -11,7 +11,7 @@ from brimful.hardware.calibration import Correction
 from brimful.hardware.rates import Rates
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
-from brimful.planning.timed import LEAST_SPREAD, MEASURE_S, TimedPasses, TimedStep
+from brimful.planning.timed import LEAST_SPREAD, MEASURE_S, UNEVEN, TimedPasses, TimedStep
 from brimful.planning.timing import StepParts
 
 PlanAndAsked = tuple[Plan, list[tuple[int, bool, float]]]
@@ -23,7 +23,7 @@ QUIET = TimedPasses(
     first_s=0.5,
     further_s=0.6,
     update_s=0.1,
-    spread=1.05,
+    spread=1.0,
     lost_share=0.01,
     tries=5,
     blocks=(3, 12),
@@ -93,13 +93,24 @@ def test_the_interval_widens_with_what_other_programs_took() -> None:
     assert "timed again" in busy.describe()
 
 
+def test_the_interval_widens_with_what_passes_at_rest_differed_by() -> None:
+    differing = dataclasses.replace(QUIET, spread=1.44)
+
+    assert not differing.was_disturbed
+    assert [differing.share[0] * 1.2, differing.share[1] / 1.2] == pytest.approx(QUIET.share)
+
+
 def test_the_interval_widens_with_what_was_not_timed(snapshot: SnapshotAssertion) -> None:
     shorter = dataclasses.replace(QUIET, positions=(256, 1024))
     once = dataclasses.replace(shorter, tries=1)
+    uneven = dataclasses.replace(QUIET, positions=(1024 - UNEVEN, 1024))
 
+    few = dataclasses.replace(once, tries=4)
     widths = [each.share[1] / each.share[0] for each in (QUIET, shorter, once)]
 
     assert widths[0] < widths[1] < widths[2]
+    assert few.share == once.share
+    assert uneven.share == QUIET.share
     assert shorter.describe() == snapshot
 
 

@@ -21,17 +21,18 @@ from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.bins import even_bins, longest_first
 from brimful.data.examples import ExampleSplit
 from brimful.data.sequences import PAD_MULTIPLE, Shuffle
+from brimful.recipe.kinds import shares_beginnings
 
 Layout = Literal["packed", "padded", "shared"]
+MOST_LAID_OUT = 400
+"""Samples of which it is seen how much their examples share."""
 
 
 def layout_of(packing: str, device_kind: str) -> Layout:
-    """Return how examples that begin alike are laid out. On a CPU a beginning is computed once;
-    CUDA's kernel takes whole examples.
-    """
-    if packing != "packed":
+    """Return how examples that begin alike are laid out."""
+    if packing == "padded":
         return "padded"
-    return "shared" if device_kind == "cpu" else "packed"
+    return "shared" if shares_beginnings(packing, device_kind) else "packed"
 
 
 class _Pair(NamedTuple):
@@ -189,6 +190,17 @@ def _passes(
         filled = iter(even_bins([sum(each) for each in samples], budget))
     for numbers in filled:
         yield [per_sample * number + place for place in range(per_sample) for number in numbers]
+
+
+def shared_positions(split: ExampleSplit, per_sample: int) -> float:
+    """Return the share of the positions of a split's samples that layout shared computes, of
+    `MOST_LAID_OUT` samples at most, spread evenly.
+    """
+    count = split.num_examples // per_sample
+    firsts = per_sample * np.linspace(0, count - 1, min(count, MOST_LAID_OUT)).astype(np.int64)
+    samples = [pairs_of(split, first + np.arange(per_sample)) for first in firsts]
+    positions = sum(len(pair.inputs_T) for pairs in samples for pair in pairs)
+    return sum(_sharing(pairs).inputs_BT.numel() for pairs in samples) / positions
 
 
 def evaluation_batches(

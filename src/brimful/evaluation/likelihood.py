@@ -334,9 +334,7 @@ class Scorer:
             )
             if micro.scored_N is None:
                 return losses.sum(dim=1)
-            return torch.zeros(num_rows, device=self._device).index_add_(
-                0, micro.scored_N // length, losses
-            )
+            return losses.new_zeros(num_rows).index_add_(0, micro.scored_N // length, losses)
 
 
 def _check_request(

@@ -28,7 +28,13 @@ from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
 from brimful.base.units import format_duration
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, ExampleSequences, Layout, layout_of
+from brimful.data.example_batches import (
+    ExampleBatch,
+    ExampleSequences,
+    Layout,
+    layout_of,
+    shared_positions,
+)
 from brimful.data.examples import ExampleSplit, PreparedExamples
 from brimful.data.formats import Example
 from brimful.evaluation.likelihood import Likelihood, summarise
@@ -40,6 +46,7 @@ from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
+from brimful.recipe.kinds import shares_beginnings
 from brimful.recipe.preference import (
     OF_JUDGED,
     WITHOUT_REFERENCE,
@@ -182,6 +189,11 @@ class PairRunData(ExampleRunData):
     def tokens_per_step(self) -> int:
         return self.per_sample * super().tokens_per_step
 
+    def computed_share(self, device_kind: str) -> float:
+        if not shares_beginnings(self.recipe.plan.packing, device_kind):
+            return 1.0
+        return shared_positions(self.splits["train"], self.per_sample)
+
     def _sequences(self, packing: str, device_kind: str) -> ExampleSequences:
         layout = layout_of(packing, device_kind)
         return PairSequences(self.splits["train"], self.recipe, layout, self._reference)
@@ -249,14 +261,16 @@ class PairRunData(ExampleRunData):
                     write()
                     written_s = time.monotonic()
         seconds = before["seconds"] if is_whole else world.first(write)
-        self._take(kept)
+        self._take(kept, torch.promote_types(model.dtype, torch.float32))
         told = f"{sum(map(len, kept.values())):,} answers in {format_duration(seconds)}"
         message = f"the reference scored {told}"
         return [{"kind": "reference", "step": 0, "seconds": seconds, "message": message}]
 
-    def _take(self, kept: Mapping[str, Sequence[float]]) -> None:
+    def _take(
+        self, kept: Mapping[str, Sequence[float]], dtype: torch.dtype = torch.float32
+    ) -> None:
         for name, log_probs in kept.items():
-            self._reference[name] = np.asarray(log_probs, dtype=np.float32)
+            self._reference[name] = torch.tensor(log_probs, dtype=dtype).numpy()
 
     @property
     def objective(self) -> Json:

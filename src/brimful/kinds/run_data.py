@@ -294,8 +294,8 @@ class RunData(ABC, Generic[Split]):
         return 1.0
 
     def computed_share(self, device_kind: str) -> float:
-        """Return the share of a step's tokens that the device computes: on a CPU, a question that
-        several answers share is computed once.
+        """Return the share of a step's tokens that the device computes: a prompt that several
+        answers share may be computed once.
         """
         del device_kind
         return 1.0

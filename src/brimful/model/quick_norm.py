@@ -3,7 +3,7 @@ kept for the backward pass.
 
 transformers' norm is eight operators, each with a gradient of its own, and keeps its input in fp32.
 Here its gradient is written out, and it keeps the input in the type that it came in. Values are
-transformers' to the bit, gradients up to rounding.
+transformers' to the bit, gradients up to rounding. Doubles stay doubles, which transformers rounds.
 """
 
 import functools
@@ -30,11 +30,13 @@ those of Gemma and OLMo differ).
 
 
 class _Normalised(torch.autograd.Function):
-    """inputs / sqrt(mean(inputs^2) + epsilon) * weight, in fp32 but for the last product."""
+    """inputs / sqrt(mean(inputs^2) + epsilon) * weight, in fp32 (of doubles in doubles) but for the
+    last product.
+    """
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        wide = inputs.float()
+        wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
         inverse = wide.square().mean(-1, keepdim=True).add_(epsilon).rsqrt_()
         ctx.save_for_backward(inputs, weight, inverse)
         return (wide * inverse).to(inputs.dtype).mul_(weight)
@@ -42,8 +44,8 @@ class _Normalised(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
         inputs, weight, inverse = ctx.saved_tensors
-        normed = inputs.float() * inverse
-        grad = (grad_outputs[0] * weight).float()
+        normed = inputs.to(inverse.dtype) * inverse
+        grad = (grad_outputs[0] * weight).to(inverse.dtype)
         shared = torch.linalg.vecdot(grad, normed).unsqueeze_(-1).div_(-inputs.shape[-1])
         return grad.addcmul_(normed, shared).mul_(inverse).to(inputs.dtype), None, None
 

@@ -49,6 +49,8 @@ COMPILE_GAIN = {"cpu": 1.3, "mps": 1.0, "cuda": 1.85}
 roofline says: CPU measured on one with AMX (benchmarks/pretrain_cpu.py; 1.08 on one without, where
 products take longer); CUDA the largest published figure (nanoGPT, 250 to 135 ms); MPS not measured.
 """
+PASSES_OF_MANY_LENGTHS = frozenset({"packed", "padded", "document"})
+"""Packings in which passes are as long as their texts make them."""
 PACKED_ATTENTION = "brimful_packed"
 TEXTS_ATTENTION = "brimful_texts"
 FIXED = "fixed by the user"

@@ -20,6 +20,7 @@ from brimful.planning.writing import (
     writer_of,
 )
 from brimful.recipe import Recipe
+from brimful.recipe.kinds import shares_beginnings
 from brimful.recipe.rewards import CountedRewards, RewardsRecipe, learned_share, rewards_of
 
 
@@ -187,15 +188,15 @@ class AnswerRounds:
 
 
 def computed_share(recipe: Recipe, mean_positions: float, device_kind: str) -> float:
-    """Return the share of a step's positions that are computed: on a CPU a question is computed
-    once for its group.
+    """Return the share of a step's positions that are computed, where a question is computed once
+    for its group.
 
     Args:
         recipe: The recipe.
         mean_positions: Of an answer with its question.
         device_kind: "cpu", "cuda" or "mps".
     """
-    if device_kind != "cpu" or recipe.plan.packing == "padded":
+    if not shares_beginnings(recipe.plan.packing, device_kind):
         return 1.0
     rules = rewards_of(recipe)
     prompt = mean_positions - ANSWER_SHARE[1] * rules.max_new_tokens

@@ -12,6 +12,7 @@ from brimful.base.units import GIB
 from brimful.hardware.device import Device
 from brimful.hardware.residuals import Residuals
 from brimful.planning.choices import (
+    PASSES_OF_MANY_LENGTHS,
     attention_choice,
     kernels_choice,
     loader_choice,
@@ -407,7 +408,12 @@ def prepare(
         None if longest_pass_of is None else cache(longest_pass_of(str(packing.value)))
     )
     leave_bytes = round(recipe.plan.leave_gib * GIB)
-    target = target_of(device, process_bytes, leave_bytes)
+    target = target_of(
+        device,
+        process_bytes,
+        leave_bytes,
+        keeps_kernels=precision.value == "bf16" and packing.value in PASSES_OF_MANY_LENGTHS,
+    )
     if sharing.devices > 1:
         target = with_communication(target)
     elif residuals_of is not None:

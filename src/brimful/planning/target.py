@@ -28,8 +28,11 @@ CONTEXT_UNCERTAINTY_MIB = {True: 75, False: 250}
 HOST_GROWTH_BYTES = 60 * MIB
 """Memory that a training process allocates after planning, beside tensors, plus or minus as much:
 libraries imported late (peft alone 28 MiB, where the data are not known yet), the monitor, and
-kernels that the matrix library makes for each shape and keeps (0.37 MiB each, at most 256 of them;
-docs/log).
+kernels that the matrix library makes for each shape and keeps (docs/log).
+"""
+GROWTH_WITH_KERNELS_BYTES = (150 * MIB, 70 * MIB)
+"""The same, plus or minus, where it keeps as many kernels as it may: 256, in bf16 of 0.37 MiB each
+(an EPYC, over a run) to 0.54 to 1.03 MiB (a Xeon with AMX, by product); those in fp32 take 6 KiB.
 """
 HOST_USABLE_SHARE = 0.9
 """Share of the free host memory that a run may use; the rest is left to other programs."""
@@ -90,7 +93,13 @@ class Target:
         return int(min(room_bytes, MOST_ROOM_SHARE * self.usable_bytes))
 
 
-def target_of(device: Device, process_bytes: int = 0, leave_bytes: int = 0) -> Target:
+def target_of(
+    device: Device,
+    process_bytes: int = 0,
+    leave_bytes: int = 0,
+    *,
+    keeps_kernels: bool = False,
+) -> Target:
     """Return workspaces, context and usable memory of a device.
 
     Args:
@@ -98,19 +107,25 @@ def target_of(device: Device, process_bytes: int = 0, leave_bytes: int = 0) -> T
         process_bytes: Bytes that the process holds before the model exists, on a CPU; they are no
             longer free.
         leave_bytes: Memory to leave to other programs, such as a desktop.
+        keeps_kernels: Whether a CPU's products make kernels for many shapes, as in bf16 those of
+            passes of many lengths do.
     """
     usable_bytes = device.memory_bytes
     if device.free_memory_bytes is not None:
         usable_bytes = device.free_memory_bytes
     usable_bytes = max(0, usable_bytes - leave_bytes)
     if device.kind == "cpu":
-        growth_bytes = HOST_GROWTH_BYTES if process_bytes else 0
+        growth_bytes, uncertain_bytes = HOST_GROWTH_BYTES, HOST_GROWTH_BYTES
+        if keeps_kernels:
+            growth_bytes, uncertain_bytes = GROWTH_WITH_KERNELS_BYTES
+        if not process_bytes:
+            growth_bytes = uncertain_bytes = 0
         return Target(
             device.name,
             "cpu",
             int(HOST_USABLE_SHARE * usable_bytes) + process_bytes,
             process_bytes + growth_bytes,
-            growth_bytes,
+            uncertain_bytes,
             0,
         )
     if device.kind != "cuda":

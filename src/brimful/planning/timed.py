@@ -13,6 +13,7 @@ from brimful.base.types import Bounds, JsonDict
 from brimful.hardware.calibration import Correction
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.hardware.rates import Rates
+from brimful.planning.choices import PASSES_OF_MANY_LENGTHS
 from brimful.planning.search import SearchResult, rates_of_way, split
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Prepared
@@ -37,12 +38,18 @@ IN_PROPORTION = 4.0
 what does not grow with it. Rows of 64 made full tuning of a 135M model look 5 times too slow at
 512.
 """
+UNEVEN = 5
+"""Positions by which timed rows of packed examples are shorter than round ones: passes of examples
+have no round number of positions, and on a Xeon with AMX a pass of 123 positions took 1.3 to 1.7
+times as long as one of 128, its first one 3 to 8 times as much longer (one thread, bf16).
+"""
 ENOUGH_FOR_TWO_S = 1.5
 """Time for measuring from which such an entry is worth timing again (assumption)."""
-ONE_PASS = 1.3
-"""The same where only one pass was timed, perhaps a cold one (assumption)."""
-PASSES_OF_MANY_LENGTHS = frozenset({"packed", "padded", "document"})
-"""Packings in which passes are as long as their texts make them."""
+ENOUGH_PASSES, FEW_PASSES = 5, 1.3
+"""How much wider it is at least where fewer passes were timed. Within a second they differ less
+than the steps of a run: on a virtual machine with two cores steps of equal work took 0.7 to 1.2 s,
+and short runs 0.7 to 1.9 times as long as predicted (n = 14), whatever passes said.
+"""
 COMPILED_SHARE = 0.7
 """A compiled step may take this share of the predicted time (assumption)."""
 MOST_SLOWDOWN = 4.0
@@ -57,7 +64,7 @@ class TimedPasses:
         first_s, further_s: Forward and backward pass of the first micro-batch and of a further one,
             for all blocks of the model.
         update_s: The optimizer's update.
-        spread: Slowest over fastest try of a pass.
+        spread: Slowest over fastest try of a pass, but for the first ones of a new length.
         lost_share: Share of the wanted processor time that other programs took meanwhile.
         tries: Number of passes.
         blocks: Blocks of the model that was run, and of the whole one.
@@ -101,16 +108,17 @@ class TimedPasses:
 
     @property
     def share(self) -> Bounds:
-        """Return measured over predicted step time, 5th and 95th percentile: wider the more other
-        programs took, because the run may have the machine for itself or share it.
+        """Return measured over predicted step time, 5th and 95th percentile: wider the more the
+        passes differed, and the more other programs took, because the run may have the machine for
+        itself or share it.
         """
         low, high = LEAST_SPREAD
         slowdown = min(1 / max(1 - self.lost_share, 0.1), MOST_SLOWDOWN)
-        if self.was_disturbed:
-            slowdown *= math.sqrt(min(self.spread, MOST_SLOWDOWN))
+        varied = math.sqrt(min(self.spread, MOST_SLOWDOWN))
+        if self.tries < ENOUGH_PASSES:
+            varied = max(varied, FEW_PASSES)
         run, whole = self.positions
-        wider = slowdown * (SHORTENED if run < whole else 1.0)
-        wider *= ONE_PASS if self.tries == 1 else 1.0
+        wider = slowdown * varied * (SHORTENED if run < whole - UNEVEN else 1.0)
         if self.is_in_proportion:
             low /= IN_PROPORTION
         return low / wider, high * wider

@@ -197,6 +197,17 @@ KINDS = {
 """Every kind by its name."""
 
 
+def shares_beginnings(packing: str, device_kind: str) -> bool:
+    """Return whether what examples begin with alike is computed once: on a CPU, as CUDA's kernel
+    takes whole examples.
+
+    Args:
+        packing: "packed", "padded", or "auto", which is taken for packed.
+        device_kind: "cpu", "cuda" or "mps".
+    """
+    return device_kind == "cpu" and packing != "padded"
+
+
 def training_methods() -> list[str]:
     """Return the names of all training methods, sorted."""
     return sorted(method for kind in KINDS.values() for method in kind.methods)

@@ -23,9 +23,9 @@ from brimful.data.batches import IGNORED, MicroBatch
 from brimful.hardware.contention import CoreWatch, own_clock
 from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.model.blocks import named_blocks_of
-from brimful.planning.choices import MUON
+from brimful.planning.choices import MUON, PACKED_ATTENTION
 from brimful.planning.step import StepSpec
-from brimful.planning.timed import TimedPasses
+from brimful.planning.timed import ENOUGH_PASSES, UNEVEN, TimedPasses
 from brimful.rehearsal.element_wise import ElementWiseWatch, Part
 from brimful.rehearsal.models import (
     config_of,
@@ -60,8 +60,8 @@ MOST_TIMES_BUDGET = 2.0
 for each other on a busy machine can take a hundred times as long.
 """
 MOST_CALLS = 12
-ENOUGH_PASSES, AGREE_WITHIN = 5, 1.05
-"""From so many passes on, nothing more is timed once the slowest of their faster half took no
+AGREE_WITHIN = 1.05
+"""From `ENOUGH_PASSES` on, nothing more is timed once the slowest of their faster half took no
 longer than so many times the fastest.
 """
 MOST_PARAMETERS = 150_000_000
@@ -256,6 +256,11 @@ class _Stamps:
         return [total for each in self.passes_s.values() for total, _ in each]
 
     @property
+    def repeated_s(self) -> list[float]:
+        """Return the same without the first pass of each kind, where it was repeated."""
+        return [total for each in self.passes_s.values() for total, _ in each[len(each) > 1 :]]
+
+    @property
     def agree(self) -> bool:
         """Return whether further passes would hardly change the result."""
         return all(
@@ -316,7 +321,7 @@ def timed_passes(
         first_s=first_s,
         further_s=further_s,
         update_s=stretch * min(each.update_of_whole_s(whole) for each, _ in usable),
-        spread=max(longest.every_s) / min(longest.every_s),
+        spread=max(longest.repeated_s) / min(longest.repeated_s),
         lost_share=watch.lost_share,
         tries=len(longest.every_s),
         blocks=(longest.blocks, whole),
@@ -383,7 +388,10 @@ def _run(
     trainable = (sum(trained.values()) - inside, inside // len(blocks))
     began_s = time.perf_counter()
     end_s, until_s = began_s + seconds, began_s + MOST_TIMES_BUDGET * seconds
-    warm = _Stamps(1, min(FIRST_LENGTH, spec.sequence_length), len(blocks), trainable, until_s)
+    is_packed = spec.attention == PACKED_ATTENTION and spec.sequence_length > FIRST_LENGTH
+    lacks = UNEVEN if is_packed else 0
+    first = min(FIRST_LENGTH, spec.sequence_length) - lacks
+    warm = _Stamps(1, first, len(blocks), trainable, until_s)
     timed = [warm]
     with suppress(_TookTooLong):
         _take_steps(spec, model, blocks, warm, scored, end_s=began_s)
@@ -392,6 +400,7 @@ def _run(
         per_call = 1 + (2 if spec.accumulates else 1)
         positions = int((end_s - time.perf_counter()) / per_call / position_s)
         rows, length = _size(positions, micro_batch, spec.sequence_length)
+        length -= lacks
         timed.append(_Stamps(rows, length, len(blocks), trainable, until_s))
         _take_steps(spec, model, blocks, timed[-1], scored, end_s=end_s)
         watched = _Stamps(rows, length, len(blocks), trainable, until_s)

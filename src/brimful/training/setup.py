@@ -9,8 +9,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.rundir import Lease
 from brimful.base.types import Json, JsonDict, Texts
+from brimful.planning.choices import PASSES_OF_MANY_LENGTHS
 from brimful.planning.plan import Plan
-from brimful.planning.timed import PASSES_OF_MANY_LENGTHS
 from brimful.recipe import Recipe
 from brimful.training.base_comparison import BaseComparison
 from brimful.training.deadline import Deadline
