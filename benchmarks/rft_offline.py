@@ -21,7 +21,7 @@ keep_few_kernels()
 
 from rich.console import Console  # noqa: E402 - the environment comes before torch
 
-from brimful.chains.job import phases_beside_measured  # noqa: E402
+from brimful.chains.measured_phases import phases_beside_measured  # noqa: E402
 from brimful.chains.phases import Member  # noqa: E402
 from brimful.chains.round_chain import RoundChain  # noqa: E402
 from brimful.chains.study_members import score_base  # noqa: E402

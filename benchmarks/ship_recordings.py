@@ -27,6 +27,7 @@ from brimful.hardware import catalog as devices
 from brimful.hardware.device import Abilities
 from brimful.hardware.groups import Group, group_of
 from brimful.model import catalog as models
+from brimful.model.registered import register
 from brimful.planning.architecture import BLOCKS, KEYS, Widths
 from brimful.planning.compiled import Untraced
 from brimful.planning.family import Family
@@ -290,10 +291,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {}
 def defaults_of(model_type: str) -> dict[str, Any]:
     """Return what a config of this type says where nothing is given."""
     if model_type not in _DEFAULTS:
-        try:
-            config = AutoConfig.for_model(model_type).to_dict()
-        except ValueError:  # a network of brimful's own
-            config = {}
+        register()  # brimful's own types, whatever was imported before
+        config = AutoConfig.for_model(model_type).to_dict()
         _DEFAULTS[model_type] = json.loads(json.dumps(config))
     return _DEFAULTS[model_type]
 

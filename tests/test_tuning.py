@@ -41,7 +41,7 @@ from brimful.generation.samples import draw_samples
 from brimful.kinds import examples, run_data
 from brimful.kinds.run_data import gather
 from brimful.model.gguf_file import read_gguf
-from brimful.planning.pinned import save_plan
+from brimful.planning.pinned import save_plans
 from brimful.planning.plan import BaseScoring
 from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
@@ -170,7 +170,7 @@ def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(
     long = ("sequence_length=128", "training={tokens: 1280}")
     recipe = tuning(*long, "plan.micro_batch=1", "plan.loss_chunk=16")
     saved = plans.plan(recipe)
-    save_plan(tmp_path / "plan.json", recipe, saved)
+    save_plans(tmp_path / "plan.json", recipe, {"": saved})
 
     folder = train(tuning(*long), plan_file=tmp_path / "plan.json")
     plan = run_data.plan_of(folder)

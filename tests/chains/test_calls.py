@@ -1,5 +1,6 @@
 """The functions of `import brimful`: names in place of values, and no console to make."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,10 @@ from fixture_types import Captured, MakeRecipe, Refuses
 import brimful
 from brimful.base.env import runs_folder
 from brimful.base.errors import DeviceError, RecipeError, RequestError
+from brimful.base.rundir import read_json
 from brimful.base.types import JsonDict
+from brimful.chains.plan_options import refuse_options, save_surveyed
+from brimful.chains.plans import survey
 
 ROOT = Path(__file__).parents[2]
 CHANGES = ("sequence_length=32", "training.steps=6", "evaluation.every=6")
@@ -51,10 +55,21 @@ def test_a_study_is_run_whole_and_not_by_train(recipe_file: Path, refuses: Refus
     recipe = brimful.load_recipe(str(study), [*CHANGES, "run.name=both"])
     with refuses(RequestError):
         brimful.train(recipe)
-    with refuses(RequestError):
-        brimful.run(recipe, plan_file=Path("plan.json"))
-    assert brimful.run(recipe).is_file()
-    assert (runs_folder() / "both" / "fast").is_dir()
+    plans = recipe_file.with_name("plans.json")
+    refuse_options(recipe, "here", saves=True, verifies=False)
+    save_surveyed(plans, recipe, survey(recipe))
+    content = json.loads(plans.read_text())
+    for number, variant in enumerate(("slow", "fast"), 1):
+        content["plans"][variant]["micro_batches"] = [number] * (8 // number)
+        for choice in content["plans"][variant]["choices"]:
+            choice["value"] = number if choice["name"] == "micro_batch" else choice["value"]
+    plans.write_text(json.dumps(content))
+
+    assert brimful.run(recipe, plan_file=plans).is_file()
+
+    for number, variant in enumerate(("slow", "fast"), 1):
+        planned = read_json(runs_folder() / "both" / variant / "plan.json")
+        assert planned["micro_batch"] == number
 
 
 def test_names_that_are_none_are_refused_as_on_the_command_line(

@@ -1,17 +1,13 @@
 """What the phases of whole recipes take, for their plan and beside what they took."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from finished_runs import train
-from fixture_types import MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 from tests.planning.test_writing import PLAN
 
-from brimful.base.rundir import write_json_atomically
-from brimful.chains.job import PlannedTraining, job_of, phases_beside_measured
-from brimful.chains.phases import Member, recipes_to_plan
+from brimful.chains.job import PlannedTraining, job_of
+from brimful.chains.phases import recipes_to_plan
 from brimful.hardware import catalog
 from brimful.planning.job import (
     ANSWERS,
@@ -123,32 +119,6 @@ def test_other_numbers_of_steps_change_the_trainings_alone() -> None:
     assert times[0] is not None
     assert times[1] is not None
     assert times[0].value < times[1].value
-
-
-def test_tasks_that_share_answers_count_their_writing_once(
-    tiny: MakeRecipe, tmp_path: Path
-) -> None:
-    """A plan that is gone leaves what was measured, and nothing is made up."""
-    recipe = tiny("training.steps=1")
-    run = train(recipe)
-    base = tmp_path / "base"
-    (base / "evaluations").mkdir(parents=True)
-    (base / "recipe.yaml").write_text("name: base\n")
-    for task, judging_s in (("syntax", 0.0), ("bleu", 0.5)):
-        path = base / "evaluations" / f"{task}.json"
-        values = {"metrics": {task: {"value": 1.0}}, "seconds": 7.0}
-        judged = {"verification_seconds": judging_s}
-        write_json_atomically(path, values | judged, with_checksum=True)
-
-    (run / "plan.json").unlink()
-    drawn = [{"seconds": 3.0}, {"seconds": 4.0}]
-    records = phases_beside_measured(recipe, base, [Member("", recipe)], drawn)
-
-    measured = {record["name"]: record["measured_s"] for record in records}
-    assert measured[SAMPLING] == 7.0
-    assert measured[ANSWERS] == pytest.approx(7.5)
-    assert measured[TRAINING] > 0
-    assert all("expected_s" not in record for record in records)
 
 
 def test_rounds_of_answers_are_phases_of_each_variant_with_all_its_seeds() -> None:

@@ -1,9 +1,11 @@
 """What recipes consist of, in order."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from brimful.base.errors import RequestError
 from brimful.chains.phases import (
     BaseScores,
     Member,
@@ -13,6 +15,7 @@ from brimful.chains.phases import (
     recipes_to_plan,
     trained_first,
 )
+from brimful.data.counts import count
 from brimful.recipe import load
 
 
@@ -78,3 +81,28 @@ def test_a_model_that_another_recipe_trains_comes_first_unless_it_is_there(tmp_p
     assert list(recipes_to_plan(recipe)) == ["unit-base", ""]
     (tmp_path / "unit-base" / "model").mkdir(parents=True)
     assert trained_first(recipe) is None
+
+
+def test_an_encoder_that_reads_a_classifiers_texts_is_planned_as_what_is_trained(
+    tmp_path: Path,
+) -> None:
+    rows = [json.dumps({"text": f"message {number}", "label": "a"}) for number in range(90)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(rows))
+    changes = ["data.file_type=auto", "data.text_column=text", "data.label_column=label"]
+    recipe = load("moderation-offline", [f"data.path={tmp_path / 'texts.jsonl'}", *changes])
+    (tmp_path / "tiny-encoder" / "model").mkdir(parents=True)  # of its own texts alone
+
+    first = recipes_to_plan(recipe)["tiny-encoder"]
+
+    assert first.run_name == "tiny-encoder-for-moderation-offline"
+    counted = count(first)
+    assert counted is not None
+    assert 1 <= counted.train < 10  # some 1,000 bytes, in rows of 128 tokens
+    both = load("moderation-offline", ["labels.pretrain=with_texts", "data.path=texts.jsonl"])
+    paths = recipes_to_plan(both)["tiny-encoder"].data.paths
+    assert [Path(path).name for path in paths] == ["texts.jsonl", "builtin:python-docs"]
+    (tmp_path / first.run_name / "model").mkdir(parents=True)
+    assert trained_first(recipe) is None
+    other = load("moderation-offline", ["model=recipe:shakespeare-char"])
+    with pytest.raises(RequestError, match="only method mlm reads texts without labels"):
+        trained_first(other)

@@ -28,6 +28,8 @@ from brimful.base.errors import BrimfulError, DataError, Interrupted, RequestErr
 from brimful.base.rundir import read_json
 from brimful.base.types import JsonDict
 from brimful.chains import calls, rounds, sampling, sampling_session
+from brimful.chains.plan_options import save_surveyed
+from brimful.chains.plans import survey
 from brimful.chains.sampling_questions import gather_questions
 from brimful.generation.author import Author, tuned_author
 from brimful.generation.engine import Engine
@@ -247,6 +249,20 @@ def test_a_finished_run_of_a_chain_gets_its_status_back_from_a_checkpoint(chain:
 
     assert "it was brought back from the checkpoint" in " ".join(told.getvalue().split())
     assert json.loads(status.read_text())["status"] == "finished"
+
+
+def test_all_trainings_of_rounds_take_a_saved_plan(chain: Chain, tmp_path: Path) -> None:
+    short = ("run.name=pinned", "rft.rounds=1")
+    recipe = chain.recipe(*short)
+    asked = chain.recipe(*short, "plan.micro_batch=1")
+    save_surveyed(tmp_path / "plan.json", asked, survey(asked))
+
+    page = calls.run(recipe, _console(), plan_file=tmp_path / "plan.json")
+
+    plans = [read_json(page.parent / run / "plan.json") for run in ("sft", "rft-1")]
+    assert [plan["micro_batch"] for plan in plans] == [1, 1]
+    free = read_json(chain.folder / "sft" / "plan.json")
+    assert free["micro_batch"] > 1
 
 
 def test_fresh_leaves_what_is_finished(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:

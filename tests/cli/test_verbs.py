@@ -1179,10 +1179,6 @@ def test_sessions_are_counted_and_stand_in_json(brimful: Brimful, recipe_file: P
             ("--save", "x.json", "--on", "Tesla T4,NVIDIA L4"),
             "--save writes the plan of one device",
         ),
-        (
-            ("--save", "x.json", "study.variants={large: [batch.sequences=64]}"),
-            "makes several",
-        ),
     ],
 )
 def test_a_wrong_limit_is_refused_with_the_way_out(

@@ -10,7 +10,7 @@ from fixture_types import MakeDevice, MakePlan, MakeRecipe, Refuses
 from brimful.base.errors import BrimfulError, PlanError, RunFolderError
 from brimful.base.types import JsonDict
 from brimful.hardware.device import Device
-from brimful.planning.pinned import load_plan, save_plan, with_choices_of
+from brimful.planning.pinned import load_plan, save_plans, with_choices_of
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 
@@ -26,7 +26,7 @@ def saved(
 ) -> Saved:
     """A file, its plan with micro-batch 3, and the recipe without any."""
     plan = planned(tiny("plan.micro_batch=3"), cpu())
-    save_plan(tmp_path / "plan.json", tiny(), plan)
+    save_plans(tmp_path / "plan.json", tiny(), {"": plan})
     return tmp_path / "plan.json", plan, tiny()
 
 
@@ -59,6 +59,30 @@ def test_what_does_not_belong_to_the_step_may_differ(
         "plan.micro_batch=3",
     ):
         assert load_plan(path, tiny(change), cpu()) == plan, change
+
+
+def test_each_variant_of_a_study_has_its_own_plan(
+    saved: Saved, tiny: MakeRecipe, cpu: MakeDevice, planned: MakePlan
+) -> None:
+    path, three, _ = saved
+    study = tiny("study.variants={one: [], three: [], large: []}")
+    one = planned(tiny("plan.micro_batch=1"), cpu())
+    save_plans(path, study, {"one": one, "three": three})
+
+    assert load_plan(path, tiny(), cpu(), (study, "one")) == one
+    assert load_plan(path, tiny("seed=2"), cpu(), (study, "three")) == three
+    with pytest.raises(PlanError, match="has no plan of large, which did not fit"):
+        load_plan(path, tiny(), cpu(), (study, "large"))
+    other = tiny("study.variants={one: [], three: [], larger: []}")
+    with pytest.raises(PlanError, match=r"study\.variants\.larger: None ->"):
+        load_plan(path, tiny(), cpu(), (other, "one"))
+    _refused(path, tiny(), cpu(), "made for another recipe:", "study.variants.one")
+
+
+def test_trainings_of_rounds_share_a_plan(saved: Saved, tiny: MakeRecipe, cpu: MakeDevice) -> None:
+    path, plan, recipe = saved
+
+    assert load_plan(path, tiny("seed=2"), cpu(), (recipe, "rft-1")) == plan
 
 
 def test_another_recipe_is_refused_with_what_differs(
@@ -170,7 +194,7 @@ def test_a_place_that_cannot_be_written_is_told(
     _, plan, recipe = saved
 
     with refuses(RunFolderError):
-        save_plan(tmp_path / "absent" / "plan.json", recipe, plan)
+        save_plans(tmp_path / "absent" / "plan.json", recipe, {"": plan})
 
 
 def test_the_plans_choices_become_the_recipes(

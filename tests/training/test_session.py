@@ -36,7 +36,7 @@ from brimful.base.types import JsonDict
 from brimful.chains import pipeline, ranks, run_plan, scoring, training_session
 from brimful.data.batches import MicroBatch
 from brimful.kinds import documents
-from brimful.planning.pinned import save_plan
+from brimful.planning.pinned import save_plans
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.recipe import Recipe
 from brimful.training import loop, session
@@ -642,7 +642,7 @@ def test_a_run_that_ended_before_it_had_a_plan_goes_on(
         patch.setattr(training_session, "_write_facts", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train(tiny())
-    save_plan(tmp_path / "saved.json", tiny(), _plan(train(tiny("run.name=other"))))
+    save_plans(tmp_path / "saved.json", tiny(), {"": _plan(train(tiny("run.name=other")))})
 
     _, told = _told(tiny(), plan_file=tmp_path / "saved.json" if pins else None)
 

@@ -66,17 +66,12 @@ def run(
     """Plan, train, sample, evaluate and report, of a study or of rounds for every run; return the
     path of the report.
 
-    Args and errors are those of `train`, except that a plan is the plan of one run.
+    Args and errors are those of `train`.
     """
     resolved, shown = _recipe_of(recipe), console or Console()
     if not resolved.makes_several_runs:
         return pipeline.run(resolved, shown, fresh=fresh, accept=accept, plan_file=plan_file)
-    if plan_file is not None:
-        raise RequestError(
-            f"plan_file is the plan of one run, but recipe {resolved.name} makes several. Leave it"
-            " out."
-        )
-    return run_several(resolved, shown, fresh=fresh, accept=accept)
+    return run_several(resolved, shown, fresh=fresh, accept=accept, plan_file=plan_file)
 
 
 def run_several(
@@ -94,6 +89,7 @@ def run_several(
     run_all = rounds.run_rounds
     if recipe.rft is None:
         run_all = partial(study.run_study, side_by_side=side_by_side)
+    options["part"] = (recipe, "")
     return _led(run_all, recipe, console, options)
 
 

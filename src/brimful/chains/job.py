@@ -5,12 +5,10 @@ they took beside that.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.errors import BrimfulError
 from brimful.base.text import plural
-from brimful.base.types import Json, JsonDict
 from brimful.base.units import format_bytes
 from brimful.chains.phases import SFT, BaseScores, Member, RoundSampling, phases_of
 from brimful.data.counts import num_questions, published_rows
@@ -44,15 +42,7 @@ from brimful.recipe.rft import PROGRAM_VERIFIERS
 if TYPE_CHECKING:
     from brimful.evaluation.task import Task
 
-_REFERENCE_TIME = "reference_time_s"
-_APART = {
-    _REFERENCE_TIME: REFERENCE,
-    "sampling_time_s": SAMPLING,
-    "verifying_time_s": VERIFYING,
-    "scoring_time_s": SCORING,
-    "evaluation_time_s": HELD_OUT,
-}
-"""Times of a run that are phases of its job."""
+REFERENCE_TIME = "reference_time_s"
 _MOST_ROWS = 1024
 """Sequences of a micro-batch up to which the longest answer is looked for."""
 _UNREAD = "not known before the questions are read; rft.questions.max_questions=N says it"
@@ -94,7 +84,7 @@ class PlannedTraining:
                 return made
             rows = derived.memory.largest(_MOST_ROWS)
             return replace(made, most_tokens=rows * derived.plan.sequence_length)
-        if _REFERENCE_TIME not in derived.plan.predicted:
+        if REFERENCE_TIME not in derived.plan.predicted:
             return made
         trace = derived.memory.replayed(derived.plan.micro_batches[0]).trace
         return replace(made, reference_memory=before_training(trace, derived.footprint))
@@ -123,8 +113,8 @@ class PlannedTraining:
         found = self.predicted(steps)
         if "total_time_s" not in found:
             return
-        if _REFERENCE_TIME in found:
-            yield REFERENCE, found[_REFERENCE_TIME]
+        if REFERENCE_TIME in found:
+            yield REFERENCE, found[REFERENCE_TIME]
         elif not self.recipe.kind.draws_answers:
             yield TRAINING, found["total_time_s"]
             return
@@ -166,12 +156,13 @@ def job_of(recipe: Recipe, trained: Alike, planned: str = "") -> WholeJob:
         beside += _samples(recipe, recipe.rft, _one(trained, ""), drawings)
     has_base = any(isinstance(phase, BaseScores) for phase in found)
     beside += _answers(recipe, runs, trained, has_base=has_base)
-    known = next((each for each in trained.values() if isinstance(each, PlannedTraining)), None)
-    conditions = Conditions() if known is None else known.conditions
+    known = {name: each for name, each in trained.items() if isinstance(each, PlannedTraining)}
+    conditions = next((each.conditions for each in known.values()), Conditions())
+    plans = {name: each.plan for name, each in known.items() if each.fits}
 
     def with_steps(steps: int | None) -> WholeJob:
         phases = (*_trainings(recipe, runs, trained, steps), *beside)
-        return WholeJob(phases, conditions, planned, with_steps)
+        return WholeJob(phases, conditions, planned, with_steps, plans)
 
     return with_steps(None)
 
@@ -375,67 +366,3 @@ def _asked(task: "Task", recipe: Recipe, alike: PlannedTraining) -> Texts:
         known = published_rows(source.hub, source.config, splits)
     count = task_examples(known, recipe.evaluation.max_examples) * task.sampling.samples
     return Texts(task.name, count, task.sampling.max_new_tokens)
-
-
-def phases_beside_measured(
-    recipe: Recipe,
-    base: Path | None,
-    done: Sequence[Member],
-    drawn: Sequence[Json] = (),
-) -> list[JsonDict]:
-    """Return a record for each phase: what was expected of the whole job by the plans of its runs,
-    with the interval, and what it took so far.
-
-    Args:
-        recipe: The recipe of the job.
-        base: Folder of the base's scores.
-        done: Trainings, in order.
-        drawn: Facts of the drawings; `seconds` is the time of the last session of each.
-    """
-    from brimful.kinds.run_data import plan_of  # noqa: PLC0415 - plans do without torch
-    from brimful.runs import read_run  # noqa: PLC0415
-    from brimful.runs.measurements import answering_time_s  # noqa: PLC0415
-
-    first, measured = _trained(recipe, done)
-    if drawn:
-        measured[SAMPLING, ""] = sum(float(facts["seconds"]) for facts in drawn)
-    scored = [*([] if base is None else [base]), *(member.folder for member in done)]
-    measured[ANSWERS, ""] = sum(answering_time_s(read_run(folder)) for folder in scored)
-    try:
-        plans = {
-            name: PlannedTraining(each.recipe, plan_of(each.folder)) for name, each in first.items()
-        }
-        phases = job_of(recipe, plans).phases
-    except BrimfulError:  # what can no longer be predicted leaves what was measured
-        phases = tuple(JobPhase(name, "", None, variant=variant) for name, variant in measured)
-    return [_record(phase, measured.get((phase.name, phase.variant))) for phase in phases]
-
-
-def _trained(
-    recipe: Recipe, done: Sequence[Member]
-) -> tuple[dict[str, Member], dict[tuple[str, str], float]]:
-    """Return the first training of each plan, and what all of them took, by phase and plan."""
-    from brimful.runs import read_run  # noqa: PLC0415 - plans do without torch
-    from brimful.runs.measurements import stage_times_s  # noqa: PLC0415
-
-    first, measured = dict[str, Member](), Counter[tuple[str, str]]()
-    has_variants = recipe.study is not None
-    for member in done:
-        is_first = recipe.kind.compares_answers and member.variant == SFT
-        variant = member.variant if has_variants or is_first else ""
-        first.setdefault(variant, member)
-        times = stage_times_s(read_run(member.folder))
-        took = {name: times[key] or 0.0 for key, name in _APART.items()}
-        if not took[SAMPLING]:
-            took[HELD_OUT] = 0.0  # evaluations are part of other trainings
-        took[TRAINING] = max(0.0, (times["total_time_s"] or 0.0) - sum(took.values()))
-        measured.update({(name, variant): seconds for name, seconds in took.items() if seconds})
-    return first, dict(measured)
-
-
-def _record(phase: JobPhase, measured_s: float | None) -> JsonDict:
-    time = phase.time_s
-    expected = (
-        {} if time is None else {"expected_s": time.value, "low_s": time.low, "high_s": time.high}
-    )
-    return {"name": phase.title, **expected, "measured_s": measured_s, "about": phase.about}

@@ -9,6 +9,7 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.base.text import plural, wrapped
 from brimful.base.warning_codes import is_always_told
+from brimful.recipe import Recipe
 from brimful.training.world import World
 
 MOST_LINES = 12
@@ -26,6 +27,7 @@ class RunOptions(TypedDict, total=False):
         fresh: Start over; unfinished work is moved aside.
         accept: Keys whose changed values a continued run accepts.
         plan_file: A saved plan to use as it is.
+        part: The whole recipe that a run is part of, and its variant there.
         explain: Print the whole plan before the first step.
         world: Ranks that train and score together; all but the first follow, and return folders.
     """
@@ -33,6 +35,7 @@ class RunOptions(TypedDict, total=False):
     fresh: bool
     accept: Sequence[str]
     plan_file: Path | None
+    part: tuple[Recipe, str] | None
     explain: bool
     world: World
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from brimful.base.env import runs_folder
 from brimful.base.types import JsonDict
 from brimful.recipe import BASE, OF_RECIPE, DataRecipe, Recipe, RftRecipe, load, with_changes
+from brimful.recipe.labels import recipe_of_encoder
 
 DEMONSTRATIONS_FILE = "demonstrations.jsonl"
 SFT = "sft"
 """Name of the variant that is trained on demonstrations alone."""
+_READ_AS = {"text_column", "file_type", "header", "encoding", "config_name"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,10 @@ def trained_first(recipe: Recipe) -> Recipe | None:
         return None
     from brimful.runs.files import MODEL_FOLDER  # noqa: PLC0415 - plans of other recipes do without
 
-    first = beside(load(recipe.model.removeprefix(OF_RECIPE)), recipe)
+    # Its texts are counted where the classifier's lie.
+    data = recipe.data.model_dump(include=_READ_AS) | {"path": list(recipe.data.paths)}
+    named = load(recipe.model.removeprefix(OF_RECIPE))
+    first = beside(recipe_of_encoder(named, recipe, lambda: data), recipe)
     return None if (folder_of(first) / MODEL_FOLDER).is_dir() else first
 
 

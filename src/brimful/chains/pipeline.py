@@ -127,8 +127,10 @@ def _train(recipe: Recipe, console: Console, world: World, options: RunOptions) 
             refuse_breaking_versions(folder, device, accept)
         source, own = source_of(recipe, console), for_rank(recipe, world)
         with waiting(console, "planning") as show:
-            several = (world.size, world.machines)
-            earlier = earlier_plans(own, device, admission, options.get("plan_file"), show, several)
+            saved = (options.get("plan_file"), options.get("part"))
+            earlier = earlier_plans(
+                own, device, admission, *saved, show, (world.size, world.machines)
+            )
     with claim(admission) as lease, mirror.kept(fresh=fresh):
         begin_together(world, folder, source, lease)
         opening.say(greeting(recipe, device, admission, opening.width), "data")

@@ -8,7 +8,7 @@ from brimful.base.errors import PlanError, RequestError
 from brimful.planning.derive import (
     refuse_what_cannot_fit,
 )
-from brimful.planning.pinned import save_plan
+from brimful.planning.pinned import save_plans
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 
@@ -20,27 +20,12 @@ def refuse_options(recipe: Recipe, on: str, *, saves: bool, verifies: bool) -> N
     """Say before anything is planned what cannot be saved or verified.
 
     Raises:
-        RequestError: as `refuse_to_save` and `refuse_to_verify`.
+        RequestError: as `refuse_to_verify`; or plans of several devices are to be saved.
     """
     if saves:
-        refuse_to_save(recipe, on)
+        _refuse_several(on, "--save writes")
     if verifies:
         refuse_to_verify(recipe, on)
-
-
-def refuse_to_save(recipe: Recipe, on: str) -> None:
-    """Say before anything is planned that several devices, and runs of one job, have several plans.
-
-    Raises:
-        RequestError: several devices, or a recipe that makes several runs.
-    """
-    _refuse_several(on, "--save writes")
-    if recipe.makes_several_runs:
-        kind = "rft" if recipe.study is None else "study"
-        raise RequestError(
-            f"--save writes the plan of one run, but {recipe.name} makes several. With {kind}=null"
-            " it is one run; --json > FILE keeps the phases of the whole job."
-        )
 
 
 def _refuse_several(on: str, option: str) -> None:
@@ -49,17 +34,19 @@ def _refuse_several(on: str, option: str) -> None:
 
 
 def save_surveyed(path: Path, recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> None:
-    """Write the plan of the only device, for `load_plan`.
+    """Write the plans of the only device, for `load_plan`: of every training that fits it.
 
     Raises:
-        PlanError: the recipe does not fit the device.
+        PlanError: none of them does.
         RunFolderError: the file cannot be written.
     """
     (entry,) = surveyed
     if isinstance(entry, Unplanned):
         raise PlanError(f"there is no plan to save: {entry.reason}")
-    refuse_what_cannot_fit(entry.derived)
-    save_plan(path, recipe, entry.derived.plan)
+    plans = {} if entry.job is None else entry.job.plans
+    if not plans:
+        refuse_what_cannot_fit(entry.derived)
+    save_plans(path, recipe, plans)
 
 
 def refuse_to_verify(recipe: Recipe, on: str) -> None:

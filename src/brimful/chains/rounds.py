@@ -12,8 +12,8 @@ from typing import Unpack
 from rich.console import Console
 
 from brimful.base.errors import DataError
-from brimful.chains.job import phases_beside_measured
 from brimful.chains.jobs import Jobs
+from brimful.chains.measured_phases import phases_beside_measured
 from brimful.chains.opening import RunOptions
 from brimful.chains.phases import RoundSampling
 from brimful.chains.round_chain import RoundChain

@@ -74,11 +74,13 @@ def earlier_plans(
     device: Device,
     admission: Admission,
     plan_file: Path | None,
+    part: tuple[Recipe, str] | None = None,
     progress: Say = silent,
     several: tuple[int, int] = (1, 1),
 ) -> EarlierPlans:
     """Return the plans that there are, before any data are read. `progress` is told what is being
-    done. `several`: how many devices share a step, and in how many machines.
+    done. `several`: how many devices share a step, and in how many machines. `part`: as in
+    `load_plan`.
 
     A run that goes on by its own plan needs no other: nothing is derived for it.
 
@@ -102,7 +104,7 @@ def earlier_plans(
         return EarlierPlans(stored, stands, None, recipe.plan, devices, machines)
     if stored is not None and stands and _fits_now(stored, device):
         return EarlierPlans(stored, stands, None, recipe.plan)
-    pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
+    pinned = None if plan_file is None else load_plan(plan_file, recipe, device, part)
     chosen = recipe if pinned is None else with_choices_of(pinned, recipe)
     with kept_traces(progress) as traces:
         plan = derive(chosen, device, traces, facts_of(device))

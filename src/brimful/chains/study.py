@@ -16,7 +16,7 @@ from brimful.base.errors import (
 from brimful.base.types import Texts
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
-from brimful.chains.job import phases_beside_measured
+from brimful.chains.measured_phases import phases_beside_measured
 from brimful.chains.opening import RunOptions
 from brimful.chains.parallel_study import Failed
 from brimful.chains.phases import BaseScores, Member, folder_of, members, phases_of
@@ -133,6 +133,7 @@ def run_variant(recipe: Recipe, name: str, console: Console, **options: Unpack[R
     member = planned[known.index(name)]
     for note in scaling.notes(recipe, member.recipe):
         console_printer(console)(note)
+    options["part"] = (recipe, "")
     train_and_score(member, console, **options)
     return member.folder
 

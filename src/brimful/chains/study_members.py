@@ -46,6 +46,8 @@ def train_member(member: Member, console: Console, **options: Unpack[RunOptions]
     lead(options.get("world", ALONE), "train", recipe=recipe.model_dump(mode="json"))
     if mended_status(member.folder, console) == "finished":
         options["fresh"] = False
+    if part := options.get("part"):
+        options["part"] = (part[0], member.variant)
     return pipeline.train(recipe, console, **options)
 
 

@@ -76,7 +76,8 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     save: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the plan of the one device, for `train --plan FILE`."
+            metavar="FILE",
+            help="Write the plans of the one device, for `train --plan FILE` or `run --plan FILE`.",
         ),
     ] = None,
     verify: Annotated[
@@ -175,7 +176,8 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         _print_plans(surveyed, answered, verification, sort, explain=explain)
     if save is not None:
         save_surveyed(save, resolved, surveyed)
-        _say_saved(save, [recipe, *(overrides or [])])
+        verb = "run" if resolved.makes_several_runs else "train"
+        _say_saved(save, [verb, recipe, *(overrides or [])])
     code = exit_code(surveyed, answered.budget if limits.budget else None)
     if verification is not None and not verification.passed:
         code = max(code, 1)
@@ -196,7 +198,7 @@ def _say_notes(surveyed: "Entries", up_to: int | None, on: str, prices: Sequence
 
 
 def _say_saved(path: Path, words: list[str]) -> None:
-    command = shlex.join(["brimful", "train", *words, "--plan", str(path)])
+    command = shlex.join(["brimful", *words, "--plan", str(path)])
     say(f"saved: {path}; `{command}` uses it", stderr=True)
 
 

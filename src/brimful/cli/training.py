@@ -141,7 +141,7 @@ def run(  # noqa: PLR0913 - every option of a verb is a parameter
         if parallel or only:
             _refuse_without_study(resolved, devices, parallel=parallel, only=only)
         if only:
-            _run_variant(resolved, only, _options(fresh, accept_change))
+            _run_variant(resolved, only, _options(fresh, accept_change, plan_file))
             return
         options = _options(fresh, accept_change, plan_file, explain)
         _run(resolved, options, devices, restarts, parallel)
@@ -228,10 +228,6 @@ def _run_several(
     from brimful.chains.calls import run_several
     from brimful.chains.ranks import joined
 
-    if options["plan_file"] is not None:
-        raise RequestError(
-            f"--plan is the plan of one run, but {recipe.name} makes several. Leave it out."
-        )
     if options["explain"]:
         raise RequestError(
             f"--explain shows the plan of one run, but {recipe.name} makes several. Leave it out;"

@@ -53,6 +53,7 @@ from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
+from brimful.recipe.labels import recipe_of_encoder
 from brimful.training.precision import Precision
 
 
@@ -109,39 +110,19 @@ class LabelledRunData(RunData[EncodedLabels]):
 
     @classmethod
     def base_recipe(cls, base: Recipe, recipe: Recipe, progress: Progress | None = None) -> Recipe:
-        """Return the encoder's recipe with the classifier's training texts among its data, or in
-        place of them, if `labels.pretrain` says so.
-
-        The texts are stored in the cache, under a digest of their content, without their labels.
-        The run gets a name of its own.
+        """Return `recipe_of_encoder`, for which the training texts are stored in the cache without
+        their labels, under a digest of their content.
 
         Raises:
             DataError: as `read_labelled`.
             RequestError: the recipe trains no encoder.
         """
-        source = recipe.label_rules.pretrain
-        if source == "as_written":
-            return base
-        if not base.kind.fills_masks:
-            raise RequestError(
-                f"labels.pretrain: {base.name} is a recipe of method {base.method}; only method mlm"
-                " reads texts without labels."
-            )
-        paths, beside = [str(_texts_file(recipe, progress))], ""
-        if source == "with_texts":
-            paths, beside = [*paths, *base.data.paths], " beside its own"
-        read_as = {"file_type": "auto", "header": "auto", "encoding": "utf-8"}
-        data = base.data.model_copy(update={"path": paths, "text_column": "text", **read_as})
-        changed = {
-            "data": data,
-            "run": base.run.model_copy(update={"name": f"{base.run_name}-for-{recipe.run_name}"}),
-            "description": (
-                f"the encoder of {recipe.run_name}, pre-trained on its training texts{beside}"
-                " without their labels"
-            ),
-            "tokenizer": base.own_tokenizer.model_copy(update={"fewer": "accept"}),
-        }
-        return base.model_copy(update=changed)
+
+        def texts() -> JsonDict:
+            read_as = {"text_column": "text", "file_type": "auto", "header": "auto"}
+            return {"path": [str(_texts_file(recipe, progress))], "encoding": "utf-8", **read_as}
+
+        return recipe_of_encoder(base, recipe, texts)
 
     @classmethod
     def source_of_finished(cls, run_folder: Path) -> str:

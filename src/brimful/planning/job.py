@@ -2,12 +2,12 @@
 device and its verdict; what they come to is what the job takes. No torch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from brimful.base.types import JsonDict
 from brimful.planning.cost import Conditions, cost, energy
-from brimful.planning.plan import Prediction, Verdict, summed
+from brimful.planning.plan import Plan, Prediction, Verdict, summed
 
 TRAINING, SAMPLING, VERIFYING, ANSWERS = "training", "sampling", "verifying", "task answers"
 REFERENCE, SCORING, HELD_OUT = "reference", "scoring", "held-out answers"
@@ -71,12 +71,14 @@ class WholeJob:
         conditions: Price and power of the device.
         planned: The variant of a study whose plan is shown.
         with_steps: Returns the same job with another number of optimizer steps in each training.
+        plans: Plans of the trainings that fit, by variant of a study; "" is that of all others.
     """
 
     phases: tuple[JobPhase, ...]
     conditions: Conditions = field(default_factory=Conditions)
     planned: str = ""
     with_steps: "Callable[[int], WholeJob] | None" = field(default=None, repr=False, compare=False)
+    plans: Mapping[str, Plan] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def worst(self) -> JobPhase:

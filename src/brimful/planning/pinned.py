@@ -1,7 +1,8 @@
-"""A plan in a file: `plan ... --save` writes it, `train --plan` uses it unchanged or says why it
-cannot. No torch.
+"""Plans in a file: `plan ... --save` writes them, `train` and `run --plan` use them unchanged or
+say why they cannot. No torch.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from brimful.base.dotted import flatten
@@ -25,8 +26,13 @@ those of the plan's recipe.
 """
 
 
-def save_plan(path: Path, recipe: Recipe, plan: Plan) -> None:
-    """Write a plan and its recipe.
+def save_plans(path: Path, recipe: Recipe, plans: Mapping[str, Plan]) -> None:
+    """Write the plans of a recipe's trainings, and the recipe.
+
+    Args:
+        path: The file.
+        recipe: The whole one.
+        plans: By variant of a study; "" is the plan of all others.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -35,30 +41,45 @@ def save_plan(path: Path, recipe: Recipe, plan: Plan) -> None:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "recipe": _fingerprint(recipe),
-        "plan": plan.to_json(),
     }
+    values = {variant: plan.to_json() for variant, plan in plans.items()}
+    # As earlier versions read the plan of one run.
+    content |= {"plan": values[""]} if values.keys() == {""} else {"plans": values}
     write_json_atomically(path, content)
 
 
-def load_plan(path: Path, recipe: Recipe, device: Device) -> Plan:
+def load_plan(
+    path: Path, recipe: Recipe, device: Device, part: tuple[Recipe, str] | None = None
+) -> Plan:
     """The plan of a file, for exactly this recipe and device.
 
+    Args:
+        path: The file.
+        recipe: Recipe of the run.
+        device: Trains it.
+        part: The whole recipe that the run is part of, and the run's variant there; None: the run
+            is all.
+
     Raises:
-        PlanError: not a plan, another version's, another recipe's or another device's; or the
-            recipe fixes something else than the plan says.
+        PlanError: not a plan, another version's, another recipe's or another device's; none of this
+            variant; or the recipe fixes something else than the plan says.
     """
-    content = _read(path)
-    again = f"Make a new one: brimful plan {recipe.name} --save {path}"
-    if content.get("format") != FORMAT or "plan" not in content:
+    content, (whole, variant) = _read(path), part or (recipe, "")
+    again = f"Make a new one: brimful plan {whole.name} --save {path}"
+    plans = content.get("plans") or {"": content.get("plan")}
+    if content.get("format") != FORMAT or not all(plans.values()):
         raise PlanError(f"{path} is not a saved plan. {again}")
     if content.get("format_version") != FORMAT_VERSION:
         raise PlanError(
             f"{path} has plan version {content.get('format_version')}, this brimful reads"
             f" {FORMAT_VERSION}. {again}"
         )
-    if changed := _changes(content.get("recipe", {}), recipe):
+    if changed := _changes(content.get("recipe", {}), whole):
         raise PlanError(f"{path} was made for another recipe:\n{changed}\n{again}")
-    plan = plan_from_json(content["plan"])
+    values = plans.get(variant, plans.get(""))
+    if values is None:
+        raise PlanError(f"{path} has no plan of {variant}, which did not fit. {again}")
+    plan = plan_from_json(values)
     if plan.device["name"] != device.name:
         raise PlanError(
             f"{path} was made for {plan.device['name']}, but this is {device.name}. {again}"

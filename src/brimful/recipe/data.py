@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Annotated, Literal, Self
 
 import pydantic
@@ -331,7 +330,7 @@ class DataRecipe(Section):
         """Whether the chat template differs from the tokenizer's."""
         return self.chat_template is not None or bool(self.template_options)
 
-    @cached_property
+    @property
     def paths(self) -> tuple[str, ...]:
         if isinstance(self.path, str):
             return (self.path,)

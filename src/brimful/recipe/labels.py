@@ -2,13 +2,19 @@
 and scored.
 """
 
-from typing import Annotated, Literal, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import pydantic
 from pydantic import Field
 
 from brimful.base.discover import names_in
+from brimful.base.errors import RequestError
+from brimful.base.types import Json
 from brimful.recipe.base import NotNegative, PositiveInt, PositiveShare, Section, Share, known_name
+
+if TYPE_CHECKING:
+    from brimful.recipe.sections import Recipe
 
 PREPROCESS_PACKAGE = "brimful.data.preprocessing"
 """Each file in it is a step of text preparation; only the names of the files are read here."""
@@ -182,3 +188,40 @@ class LabelsRecipe(Section):
         if self.loss == "focal" and self.label_smoothing:
             raise ValueError("label_smoothing belongs to loss cross_entropy")
         return self
+
+
+def recipe_of_encoder(base: "Recipe", recipe: "Recipe", texts: Callable[[], Json]) -> "Recipe":
+    """Return the recipe of the encoder that a classifier starts from: with the classifier's
+    training texts among its data, or in place of them, if `labels.pretrain` says so. The run gets a
+    name of its own.
+
+    Args:
+        base: Recipe of the encoder, as written.
+        recipe: The classifier's.
+        texts: Returns the values of `data` by which the texts are read, where they are: `path`, a
+            list, and how those files are read.
+
+    Raises:
+        RequestError: `base` trains no encoder.
+    """
+    source = recipe.label_rules.pretrain
+    if source == "as_written":
+        return base
+    if not base.kind.fills_masks:
+        raise RequestError(
+            f"labels.pretrain: {base.name} is a recipe of method {base.method}; only method mlm"
+            " reads texts without labels."
+        )
+    read, beside = dict(texts()), ""
+    if source == "with_texts":
+        read["path"], beside = [*read["path"], *base.data.paths], " beside its own"
+    changed = {
+        "data": base.data.model_copy(update=read),
+        "run": base.run.model_copy(update={"name": f"{base.run_name}-for-{recipe.run_name}"}),
+        "description": (
+            f"the encoder of {recipe.run_name}, pre-trained on its training texts{beside}"
+            " without their labels"
+        ),
+        "tokenizer": base.own_tokenizer.model_copy(update={"fewer": "accept"}),
+    }
+    return base.model_copy(update=changed)

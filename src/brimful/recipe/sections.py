@@ -4,7 +4,6 @@ plan chooses those.
 Importing this module imports neither torch nor transformers.
 """
 
-from functools import cached_property
 from typing import Annotated, Literal, Self
 
 import pydantic
@@ -170,7 +169,7 @@ class ModelRecipe(Section):
         """Whether every position attends to both sides (an encoder), not only to the left."""
         return self.architecture == "modernbert"
 
-    @cached_property
+    @property
     def resolved_mlp_width(self) -> int:
         if self.mlp_width is not None:
             return self.mlp_width
@@ -307,7 +306,7 @@ class OptimizerRecipe(Section):
             )
         return self
 
-    @cached_property
+    @property
     def resolved_min_learning_rate(self) -> float:
         return self.learning_rate / 10 if self.min_learning_rate is None else self.min_learning_rate
 
