@@ -3,7 +3,7 @@ planned on two devices, or refused with the deciding key named.
 
     python benchmarks/foreign_configs.py [--only WORDS] [--no-record]
     python benchmarks/foreign_configs.py --folder FOLDER [--store]
-    python benchmarks/foreign_configs.py --sample
+    python benchmarks/foreign_configs.py --sample [--plan]
 
 Without a folder it works from `foreign_configs.json`: the address of each file, and the keys in it
 that decide memory and time, as they were read. With a folder that holds the files
@@ -12,7 +12,8 @@ changes is the same file after a user followed the advice of the refusal, such a
 
 --sample only reads the 133 files of `foreign_sample.json`, drawn by a seed from public repositories
 and split before anyone looked at them: what one half was refused for was mended, the other half is
-reported on. Of each file it holds the deciding keys, and whether it was planned before.
+reported on. Of each file it holds the deciding keys, and whether it was planned before. With --plan
+those that are read are planned on an H100, too, and the record says how many are.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from brimful.chains.devices import rates_of
 from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
 from brimful.other_trainers.file import read_values, tool_of
-from brimful.other_trainers.job import ReadJob, Tool, read_job
+from brimful.other_trainers.job import ReadJob, Tool, model_key, read_job
 from brimful.other_trainers.planned import JobTraces, job_traces, look_up, plan_job
 from brimful.other_trainers.recognise import tool_named
 from brimful.other_trainers.settings import is_off, matches
@@ -53,10 +54,14 @@ def main() -> None:
     parser.add_argument("--store", action="store_true", help="write what was read from them")
     parser.add_argument("--only", default="", help="only addresses with these words")
     parser.add_argument("--sample", action="store_true", help="read the drawn files")
+    parser.add_argument("--plan", action="store_true", help="plan the drawn files that are read")
     parser.add_argument("--no-record", action="store_true")
     asked = parser.parse_args()
     if asked.sample:
-        print("\n".join(sample_lines(json.loads(SAMPLE.read_text(encoding="utf-8")))))
+        drawn = json.loads(SAMPLE.read_text(encoding="utf-8"))
+        print("\n".join(sample_lines(drawn)))
+        if asked.plan:
+            print(write_record("foreign_sample", _planned_sample(drawn)))
         return
     rows = json.loads(STORED.read_text(encoding="utf-8"))
     if asked.folder is not None:
@@ -86,6 +91,28 @@ def sample_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         now = sum(not refused_now(row) for row in chosen)
         lines.append(f"{half}, {tool}: {now} of {len(chosen)} planned, {before} before")
     return lines
+
+
+def _planned_sample(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return for each half and tool how many files get which verdict on the last of DEVICES."""
+    counts: dict[str, Counter[str]] = {}
+    reasons = []
+    with job_traces() as traces:
+        for row in rows:
+            verdict = "refused"
+            if not refused_now(row):
+                read = read_job(tool_named(row["tool"]), row["keys"])
+                said = _planned(read, DEVICES[-1], traces, searches=False)
+                verdict = said["verdict"]
+                reasons += [f"{row['half']}: {said['reason']}"] if "reason" in said else []
+            counts.setdefault(f"{row['half']}, {row['tool']}", Counter())[verdict] += 1
+            print(row["half"], row["tool"], verdict, flush=True)
+    return {
+        "device": DEVICES[-1],
+        "files": len(rows),
+        "verdicts": {name: dict(count) for name, count in sorted(counts.items())},
+        "not_estimated": reasons,
+    }
 
 
 def refused_now(row: Mapping[str, Any]) -> list[str]:
@@ -153,7 +180,7 @@ def _result(row: Mapping[str, Any], traces: JobTraces) -> dict[str, Any]:
         "devices": {},
     }
     if read.job is not None and models.find(read.job.model) is None:
-        result["refused"] = [f"{_model_key(read)}: the model is not in the catalog"]
+        result["refused"] = [f"{model_key(read.said_by)}: the model is not in the catalog"]
     if not result["refused"]:
         result["devices"] = {name: _planned(read, name, traces) for name in DEVICES}
     return result
@@ -169,15 +196,14 @@ def change_key(keys: dict[str, Any], change: str) -> None:
     keys[key] = nested
 
 
-def _model_key(read: ReadJob) -> str:
-    return read.said_by["model"].rsplit(", ")[-1]
-
-
-def _planned(read: ReadJob, name: str, traces: JobTraces) -> dict[str, Any]:
+def _planned(
+    read: ReadJob, name: str, traces: JobTraces, *, searches: bool = True
+) -> dict[str, Any]:
     device = devices.get(name)
     assert read.job is not None  # asked by the caller
     try:
-        planned = plan_job(read.job, look_up(read.job.model), device, traces, rates_of(device))
+        model = look_up(read.job.model)
+        planned = plan_job(read.job, model, device, traces, rates_of(device), searches=searches)
     except BrimfulError as error:
         return {"verdict": "cannot be estimated", "reason": str(error)}
     driver = planned.footprint.driver

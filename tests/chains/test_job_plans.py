@@ -9,10 +9,11 @@ from fixture_types import Captured, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful import cli
-from brimful.base.errors import DeviceError, PlanError, RequestError
+from brimful.base.errors import DeviceError, PlanError
 from brimful.base.types import JsonDict
 from brimful.chains.job_plans import plan_file
 from brimful.other_trainers.planned import PlannedJob, UnplannedJob
+from brimful.planning.target import COMMUNICATION_BYTES, COMMUNICATION_UNCERTAINTY_BYTES
 from brimful.report.plan.jobs import exit_code, job_lines
 
 JOB = """\
@@ -65,7 +66,7 @@ def test_a_job_is_planned_for_several_devices(job: Path, snapshot: SnapshotAsser
 def test_what_is_not_understood_is_listed_and_nothing_is_planned(
     job: Path, snapshot: SnapshotAssertion
 ) -> None:
-    plans = plan_file(job, "axolotl", ["deepspeed=zero3.json", "optimizer=muon"], "L4")
+    plans = plan_file(job, "axolotl", ["deepspeed=zero3.json", "optimizer=mine"], "L4")
 
     assert exit_code(plans.entries) == 2
     assert isinstance(plans.entries[0], UnplannedJob)
@@ -78,9 +79,47 @@ def test_a_model_that_nobody_knows_is_refused_with_its_key(job: Path) -> None:
         plan_file(job, "axolotl", ["base_model=nowhere"], "L4")
 
 
-def test_several_devices_that_share_a_job_are_refused(job: Path, refuses: Refuses) -> None:
-    with refuses(RequestError, names=["2 x L4", "--as-recipe"]):
-        plan_file(job, "axolotl", [], "2 x L4")
+def test_the_time_of_a_step_is_not_guessed_for_amd(job: Path) -> None:
+    plans = plan_file(job, "axolotl", [], "MI300X")
+    entry = plans.entries[0]
+
+    assert isinstance(entry, PlannedJob)
+    assert entry.step_s is None
+    lines = job_lines(plans.name, plans.read, plans.entries, 400)
+    assert "how long a step takes is not known" in lines[0]
+
+
+def _planned(job: Path, on: str, *changes: str) -> PlannedJob:
+    entry = plan_file(job, "axolotl", changes, on).entries[0]
+    assert isinstance(entry, PlannedJob)
+    return entry
+
+
+def test_one_of_several_devices_holds_its_part_and_what_communication_takes(job: Path) -> None:
+    """The number is known, so that only buffers widen the interval."""
+    full = ("adapter=null", "flash_attention=true", "fsdp=full_shard", "max_grad_norm=0")
+    alone, divided = (_planned(job, on, *full) for on in ("L4", "4 x L4"))
+    terms, parts = divided.footprint.terms, alone.footprint.terms
+
+    assert divided.device.name == "4 x NVIDIA L4"
+    assert terms["optimizer states"] == pytest.approx(2 * parts["optimizer states"], rel=0.01)
+    width, wide = (
+        each.footprint.driver.high - each.footprint.driver.low for each in (divided, alone)
+    )
+    assert width < wide + 2.1 * COMMUNICATION_UNCERTAINTY_BYTES
+    assert divided.tokens == 4 * alone.tokens
+    assert divided.step_s is None
+
+
+def test_several_devices_without_a_word_on_them_copy_their_gradients(job: Path) -> None:
+    plans = plan_file(job, "axolotl", [], "L4,2 x L4")
+    alone, one = plans.entries
+    assert isinstance(alone, PlannedJob)
+    assert isinstance(one, PlannedJob)
+
+    assert any("DDP, planned for each of 2 devices" in each for each in plans.read[1].assumed)
+    assert one.footprint.terms["communication buffers"] == 4 * alone.footprint.trainable
+    assert one.footprint.driver.value > alone.footprint.driver.value + COMMUNICATION_BYTES
 
 
 def test_no_device_is_refused(job: Path, refuses: Refuses) -> None:

@@ -81,7 +81,7 @@ def test_the_recipe_of_a_job_loads_and_trains_the_same(
 
 
 def test_a_job_that_is_not_understood_is_no_recipe(refuses: Refuses) -> None:
-    read = read_job(tool_named("axolotl"), {**FILES["axolotl"], "deepspeed": "zero3_offload.json"})
+    read = read_job(tool_named("axolotl"), {**FILES["axolotl"], "deepspeed": "mine.json"})
 
     with refuses(RequestError, names=["deepspeed"]):
         recipe_text(Path("job.yaml"), read)

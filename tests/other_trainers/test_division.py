@@ -9,7 +9,7 @@ import pytest
 from brimful.base.errors import RequestError
 from brimful.base.types import JsonDict
 from brimful.other_trainers.as_recipe import recipe_text
-from brimful.other_trainers.division import PartlyHeld, division_of
+from brimful.other_trainers.division import STATES, WEIGHTS, PartlyHeld, division_of
 from brimful.other_trainers.file import read_file
 from brimful.recipe import load_text
 
@@ -29,6 +29,9 @@ learning_rate: 1e-4
         ({"fsdp": "full_shard auto_wrap"}, "sharded"),
         ({"fsdp": ["full_shard", "auto_wrap"]}, "sharded"),
         ({"fsdp": "hybrid_shard"}, "hybrid"),
+        ({"deepspeed": "configs/deepspeed_stage3.json"}, "sharded"),
+        ({"deepspeed": "zero_0.json"}, "replicated"),
+        ({"deepspeed": "ds_config_zero30.json"}, None),
         ({"fsdp": "shard_grad_op"}, None),
         ({"fsdp": "hybrid_shard_zero2"}, None),
         ({"fsdp": "no_shard"}, "replicated"),
@@ -167,3 +170,26 @@ def test_without_the_key_the_plan_is_of_one_device(tmp_path: Path) -> None:
     job = read_file(path, "axolotl", ["fsdp=null"]).job
     assert job is not None
     assert job.held is None
+
+
+@pytest.mark.parametrize(
+    ("name", "on_host", "buffer_bytes"),
+    [
+        ("ds_z2_config.json", (), 10**9),
+        ("examples/ds_z2_offload_config.json", STATES, 10**9),
+        ("ds_z3_offload_config.json", (*STATES, *WEIGHTS), 2 * 10**9),
+        ("zero2.json", (), 2 * 10**9),
+        ("zero3_bf16.json", (), 2 * 10**9),
+        ("zero3_bf16_cpuoffload_all.json", (*STATES, *WEIGHTS), 2 * 10**9),
+        ("zero3_bf16_cpuoffload_params.json", WEIGHTS, 2 * 10**9),
+        ("configs/deepspeed_stage2.json", (), 2 * 10**9),
+    ],
+)
+def test_a_file_that_is_not_here_is_known_by_its_name(
+    name: str, on_host: tuple[str, ...], buffer_bytes: int
+) -> None:
+    division = division_of({"deepspeed": name})
+
+    assert "by the name" in division.reason
+    assert division.held is not None
+    assert (division.held.on_host, division.held.buffer_bytes) == (on_host, buffer_bytes)

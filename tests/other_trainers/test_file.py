@@ -7,6 +7,8 @@ from fixture_types import Refuses
 
 from brimful.base.errors import RecipeError
 from brimful.other_trainers.file import read_file, read_values, tool_of
+from brimful.other_trainers.job import read_job
+from brimful.other_trainers.recognise import tool_named
 
 AXOLOTL = "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 1024\nlearning_rate: 2e-4\n"
 ATTENTION = "attn_implementation: flash_attention_2\n"
@@ -77,7 +79,7 @@ def test_what_is_no_yaml_is_left_to_the_reader_of_recipes(tmp_path: Path) -> Non
     [
         ("micro_batch_size: ${BATCH}", "micro_batch_size"),
         ("sequence_len: '{{ length }}'", "sequence_len"),
-        ("optimizer: muon", "optimizer"),
+        ("optimizer: mine", "optimizer"),
         ("micro_batch_size: two", "micro_batch_size"),
         ("deepspeed: mine.json", "deepspeed"),
         ("fsdp_config: {fsdp_sharding_strategy: MINE}", "fsdp_config"),
@@ -184,3 +186,16 @@ def test_defaults_follow_the_device_where_the_tool_asks_it(tmp_path: Path) -> No
     assert newer is not None
     assert older is not None
     assert (newer.weights, older.weights) == ("bf16", "fp16")
+
+
+def test_a_folder_elsewhere_is_the_model_of_its_name(tmp_path: Path) -> None:
+    """It is said; a folder that is here is read itself."""
+    mine = tmp_path / "Meta-Llama-3.1-8B"
+    read = read_job(tool_named("axolotl"), {"base_model": "/mnt/a/Meta-Llama-3.1-8B"})
+    assert read.values["model"] == "meta-llama/Llama-3.1-8B"
+    assert any("base_model" in each and "not here" in each for each in read.assumed)
+
+    mine.mkdir()
+    for name in (str(mine), "/mnt/a/model-of-mine"):
+        read = read_job(tool_named("axolotl"), {"base_model": name})
+        assert read.values["model"] == name

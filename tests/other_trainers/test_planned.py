@@ -14,7 +14,7 @@ from brimful.base.types import JsonDict
 from brimful.chains.devices import rates_of
 from brimful.hardware import catalog
 from brimful.other_trainers.division import PartlyHeld
-from brimful.other_trainers.job import TrainingJob
+from brimful.other_trainers.job import Sampling, TrainingJob
 from brimful.other_trainers.planned import (
     JobTraces,
     PlannedJob,
@@ -110,7 +110,7 @@ def test_a_term_that_may_be_absent_widens_the_low_end_by_its_share(
 ) -> None:
     """As gradients that go in the backward pass."""
     job = replace(job, rows="packed")
-    held = PartlyHeld(("adapters",), expected=1)
+    held = PartlyHeld((), expected=1, perhaps=("adapters",))
     whole, partly = (_plan(each, traces) for each in (job, replace(job, held=held)))
     adapters = whole.footprint.terms["adapters"]
     tensors = whole.footprint.allocated.value
@@ -140,6 +140,14 @@ def test_one_of_eight_devices_holds_an_eighth_of_what_is_divided(
     assert partly.terms["communication buffers"] == 1000
     assert partly.driver.high - whole.driver.high == pytest.approx(masters + 1000)
     assert _plan(replace(job, held=held), traces).step_s is None
+
+
+def test_answers_are_drawn_beside_weights_on_the_host(job: TrainingJob, traces: JobTraces) -> None:
+    held = PartlyHeld((), on_host=("weights", "adapters"))
+    sampled = _plan(replace(job, held=held, sampling=Sampling(8, 128)), traces).sampled
+
+    assert sampled is not None
+    assert sampled.verdict == "fits"
 
 
 def test_what_lies_on_the_host_takes_nothing(job: TrainingJob, traces: JobTraces) -> None:

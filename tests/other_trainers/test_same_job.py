@@ -9,6 +9,7 @@ import pytest
 from brimful.base.types import Json, JsonDict
 from brimful.hardware import catalog
 from brimful.other_trainers.job import FACTS, ReadJob, TrainingJob, read_job
+from brimful.other_trainers.optimizers import OWN
 from brimful.other_trainers.planned import look_up, step_of
 from brimful.other_trainers.recognise import tool_named, tool_names
 from brimful.other_trainers.settings import NotUnderstood, Settings
@@ -101,6 +102,7 @@ CHANGES: Mapping[str, Changes] = {
         "lora_target_modules": ["q_proj"],
         "lora_target_linear": True,
         "peft_use_dora": True,
+        "lora_modules_to_save": ["lm_head"],
         "peft_autocast_adapter_dtype": False,
         "bf16": False,
         "gradient_checkpointing": False,
@@ -123,6 +125,8 @@ CHANGES: Mapping[str, Changes] = {
         "lora_rank": 4,
         "lora_dropout": 0.1,
         "lora_target": "all",
+        "additional_target": "lm_head",
+        "use_muon": True,
         "cutoff_len": 1024,
         "bf16": False,
         "pure_bf16": True,
@@ -149,6 +153,7 @@ CHANGES: Mapping[str, Changes] = {
         "lora_dropout": 0.0,
         "lora_target_modules": ["q_proj"],
         "use_dora": True,
+        "lora_modules_to_save": ["lm_head"],
         "load_in_4bit": True,
         "max_length": 512,
         "max_seq_length": 512,
@@ -195,6 +200,9 @@ CHANGES: Mapping[str, Changes] = {
         "dataset.packed": True,
         "loss._component_": "torchtune.modules.loss.CEWithChunkedOutputLoss",
         "optimizer_in_bwd": True,
+        "custom_sharded_layers": ["tok_embeddings"],
+        "fsdp_cpu_offload": True,
+        "compile": True,
         "enable_activation_checkpointing": False,
         "enable_activation_offloading": True,
     },
@@ -275,7 +283,7 @@ ALONE_WITHOUT_EFFECT = {
     "torchtune": {
         "model.apply_lora_to_output",
         "optimizer.fused",
-        "compile",
+        "grpo_samples",
     },
     "transformers_trainer": {
         "fp16",
@@ -320,7 +328,7 @@ def test_the_same_job_of_four_tools_has_the_same_deciding_facts() -> None:
             job.rows,
             job.micro_batch,
             job.accumulation,
-            job.optimizer,
+            OWN.get(job.optimizer, job.optimizer),
             job.clips,
             job.recompute != "none",
         )

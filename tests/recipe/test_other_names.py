@@ -54,6 +54,11 @@ def test_every_key_that_decides_in_another_tool_is_known(tool: str) -> None:
         "optimizer.fused",
         "max_steps_per_epoch",
         "model.apply_lora_to_output",
+        "additional_target",
+        "forward_batch_size",
+        "fsdp_cpu_offload",
+        "fsdp_reshard_after_forward",
+        "data_parallel_replicate_dim",
     } | {"packing_strategy"}
 
 

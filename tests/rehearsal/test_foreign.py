@@ -1,5 +1,6 @@
 """A model object of one's own is planned for without its weights being read, copied or changed."""
 
+import pytest
 import torch
 from fixture_types import Refuses
 from torch import nn
@@ -41,6 +42,21 @@ def test_weights_gradients_and_states_are_the_models() -> None:
         <= terms["optimizer states"]
         <= 2 * bytes_of_weights + 8 * len(list(model.parameters()))
     )
+
+
+def test_a_loop_that_keeps_its_outputs_holds_the_logits_of_the_last_pass() -> None:
+    """Both stand where the second micro-batch's forward pass ends."""
+    batch, model = {**_text(), "input_ids": torch.zeros((2, 64), dtype=torch.int64)}, _llama()
+    batch["labels"] = batch["input_ids"]
+    held, freed = (
+        plan_model(model, batch, device="NVIDIA L4", accumulates=True, keeps_outputs=keeps)
+        .at(64)
+        .allocated.value
+        for keeps in (True, False)
+    )
+    logits_bytes = 4 * 64 * 64 * 300
+
+    assert held - freed == pytest.approx(logits_bytes, rel=0.02)
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -12,11 +12,22 @@ import brimful
 from brimful.base.errors import RequestError
 
 
-def _loop(model: Any, optimizer: torch.optim.Optimizer, steps: int = 3, passes: int = 2) -> None:
+def _loop(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    steps: int = 3,
+    passes: int = 2,
+    *,
+    keeps: bool = False,
+) -> None:
     ids_BT = torch.randint(3, 64, (2, 16), generator=torch.Generator().manual_seed(0))
     for _ in range(steps):
         for _ in range(passes):
-            model(input_ids=ids_BT, labels=ids_BT).loss.backward()
+            if keeps:
+                outputs = model(input_ids=ids_BT, labels=ids_BT)
+                outputs.loss.backward()
+            else:
+                model(input_ids=ids_BT, labels=ids_BT).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -37,16 +48,23 @@ def test_steps_and_micro_batches_are_counted_and_the_page_is_written(
     assert "1 prediction: error" in page
 
 
-def test_the_prediction_is_that_of_plan_model(small_model: Make) -> None:
+@pytest.mark.parametrize("keeps", [False, True])
+def test_the_prediction_is_that_of_plan_model(small_model: Make, *, keeps: bool) -> None:
+    """Of a loop that holds what the model returned, and of one that does not."""
     model = small_model()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     with brimful.watching(model, optimizer, report=None) as watch:
-        _loop(model, optimizer)
+        _loop(model, optimizer, keeps=keeps)
     ids_BT = torch.zeros((2, 16), dtype=torch.int64)
     memory = brimful.plan_model(
-        model, {"input_ids": ids_BT, "labels": ids_BT}, "foreach", accumulates=True
+        model,
+        {"input_ids": ids_BT, "labels": ids_BT},
+        "foreach",
+        accumulates=True,
+        keeps_outputs=keeps,
     )
 
+    assert watch.keeps_outputs == keeps
     assert watch.predicted is not None
     assert watch.predicted.footprint.allocated == memory.at(2).allocated
 

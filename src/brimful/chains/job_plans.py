@@ -1,18 +1,17 @@
 """Planning a file of another tool on one device or many."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from brimful.base.console import Say, silent
-from brimful.base.errors import DeviceError, PlanError, RequestError
+from brimful.base.errors import DeviceError, PlanError
 from brimful.base.types import JsonDict
 from brimful.chains.devices import process_bytes, rates_of, this_machine
 from brimful.hardware import catalog
-from brimful.hardware.device import Device
-from brimful.hardware.groups import is_group
+from brimful.hardware.groups import Group, parse
 from brimful.other_trainers.file import read_file
-from brimful.other_trainers.job import ReadJob
+from brimful.other_trainers.job import ReadJob, shared
 from brimful.other_trainers.planned import (
     JobTraces,
     LookedUpModel,
@@ -72,25 +71,31 @@ def plan_file(
         path: The file.
         tool: The tool's name.
         changes: Changes as `key=value`, in the tool's keys.
-        on: Devices as the command line names them: here, all, or names separated by commas.
+        on: Devices as the command line names them: here, all, names or groups such as `8 x H100`,
+            separated by commas.
         trust_custom_code: Consent to run code that comes with a model.
         progress: Is told what is being done.
 
     Raises:
         RecipeError: the file cannot be read.
         DeviceError: no such device.
-        RequestError: several devices are to share the job.
         PlanError: the model is unknown.
     """
-    devices = _devices(on)
-    read = [read_file(path, tool, changes, native_bf16=device.abilities.bf16) for device in devices]
+    groups = _groups(on)
+    read = [
+        shared(
+            read_file(path, tool, changes, native_bf16=group.device.abilities.bf16),
+            group,
+        )
+        for group in groups
+    ]
     jobs = [each.job for each in read]
     model = None
     if jobs[0] is not None:
         model = _model_of(jobs[0].model, read[0], trust_custom_code=trust_custom_code)
     with job_traces(progress) as traces:
         entries = [
-            _entry(device, each, model, traces) for device, each in zip(devices, read, strict=True)
+            _entry(group, each, model, traces) for group, each in zip(groups, read, strict=True)
         ]
     return JobPlans(path.name, read, entries, model)
 
@@ -107,37 +112,35 @@ def _model_of(name: str, read: ReadJob, *, trust_custom_code: bool) -> LookedUpM
         ) from error
 
 
-def _devices(on: str) -> list[Device]:
+def _groups(on: str) -> list[Group]:
     if on == "all":
-        return [catalog.get(name) for name in catalog.names()]
+        return [Group(catalog.get(name)) for name in catalog.names()]
     names = [name.strip() for name in on.split(",") if name.strip()]
     if not names:
         raise DeviceError("--on names no device. Write here, all, or names separated by commas.")
-    if shared := next((name for name in names if is_group(name)), None):
-        raise RequestError(
-            f"--on {shared!r}: files of other tools are planned for one device. For several that"
-            " share a job, plan the recipe: --as-recipe prints it."
-        )
     return [
-        this_machine(PlanChoices()) if name == "here" else catalog.get(name)
+        Group(this_machine(PlanChoices())) if name == "here" else parse(name)
         for name in dict.fromkeys(names)
     ]
 
 
 def _entry(
-    device: Device, read: ReadJob, model: LookedUpModel | None, traces: JobTraces
+    group: Group, read: ReadJob, model: LookedUpModel | None, traces: JobTraces
 ) -> PlannedJob | UnplannedJob:
+    device, named = group.device, group.named_device
     if read.job is None or model is None:
         keys = ", ".join(each.key for each in read.unknown)
-        return UnplannedJob(device, f"not understood: {keys}")
+        return UnplannedJob(named, f"not understood: {keys}")
     try:
-        return plan_job(
+        planned = plan_job(
             read.job,
             model,
             device,
             traces,
-            rates_of(device),
+            None if device.architecture else rates_of(device),
             process_bytes=process_bytes(device),
+            devices=group.count,
         )
     except PlanError as error:
-        return UnplannedJob(device, str(error))
+        return UnplannedJob(named, str(error))
+    return replace(planned, device=named)

@@ -148,6 +148,19 @@ def find(name: str) -> ModelRow | None:
     return _model(row)
 
 
+def only_named(name: str) -> str | None:
+    """Return the hub id of the one row with this name, without its owner and but for case and
+    punctuation; None for none, or several.
+    """
+    wanted = _letters(name)
+    found = {row["name"] for each, row in _row_by_name().items() if wanted == _letters(each)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.rpartition("/")[2]).casefold()
+
+
 def packages() -> list[PackagedModel]:
     """Return the models that packages hold, in the order of the file."""
     return [PackagedModel(**row) for row in _tables()["package"]]

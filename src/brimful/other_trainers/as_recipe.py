@@ -8,13 +8,14 @@ from brimful.base.dotted import format_yaml
 from brimful.base.errors import RequestError
 from brimful.base.types import JsonDict, Texts
 from brimful.other_trainers.job import ReadJob, TrainingJob
+from brimful.other_trainers.optimizers import IN_TORCH, OTHERS, OWN
 from brimful.other_trainers.planned import look_up, with_usual_targets
 from brimful.other_trainers.preferences import ANSWERS, METHODS
 from brimful.other_trainers.tools.trl import USUAL_TARGETS
 from brimful.planning.step import Lora
 from brimful.recipe import load_text
 
-OPTIMIZERS: Texts = {"8bit": "adamw_8bit", "paged_8bit": "paged_adamw_8bit"}
+OPTIMIZERS: Texts = {"8bit": "adamw_8bit", "paged_8bit": "paged_adamw_8bit", "muon": "muon"}
 """brimful's name of variants that are kinds of their own; the others are adamw."""
 SCHEDULES = ("cosine", "linear", "constant")
 NO_DATA = "pairs.jsonl"
@@ -52,6 +53,10 @@ def recipe_text(path: Path, read: ReadJob) -> str:
 def _values(path: Path, read: ReadJob, job: TrainingJob) -> JsonDict:
     said = read.recipe
     learns = said.get("learns", "examples")
+    if learns == "scores":
+        raise RequestError(
+            f"{path} cannot be written as a recipe: no recipe trains a reward model."
+        )
     if learns not in METHODS:
         raise RequestError(
             f"{path} cannot be written as a recipe: its rewards are functions of a program. The"
@@ -121,7 +126,7 @@ def _optimizer(read: ReadJob, job: TrainingJob) -> JsonDict:
     said = read.recipe
     schedule = said.get("schedule", "linear")
     return {
-        "kind": OPTIMIZERS.get(job.optimizer, "adamw"),
+        "kind": OPTIMIZERS.get(OWN.get(job.optimizer, job.optimizer), "adamw"),
         "learning_rate": said.get("learning_rate", 2e-5),
         "min_learning_rate": 0.0,
         "schedule": schedule if schedule in SCHEDULES else "cosine",
@@ -137,8 +142,14 @@ def _comments(key: str, read: ReadJob, job: TrainingJob) -> list[str]:
     made = {
         "model": [_on_precision(title, job)],
         "quantize": [
-            f"{title} quantises without double quantisation."
-            if job.quantize == "nf4_single"
+            {
+                "nf4_single": f"{title} quantises without double quantisation.",
+                "int8": f"{title} quantises to 8 bits.",
+            }.get(job.quantize, "")
+        ],
+        "adapter": [
+            f"{title} trains copies of {job.adapter.saved} beside the adapters."
+            if job.adapter is not None and job.adapter.saved
             else ""
         ],
         "sequence_length": [_on_rows(title, job)],
@@ -151,6 +162,9 @@ def _comments(key: str, read: ReadJob, job: TrainingJob) -> list[str]:
         ],
         "data": [_on_data(read)],
         "optimizer": [
+            f"{title} has the optimizer {job.optimizer}; here it is AdamW."
+            if job.optimizer in (*OTHERS, *IN_TORCH)
+            else "",
             ""
             if said.get("schedule") in SCHEDULES
             else f"{title} has the schedule {said.get('schedule')}; the closest is taken.",

@@ -7,12 +7,13 @@ Read in transformers 5.23.0 (training_args.py: words of `fsdp`, keys of `fsdp_co
 2026-11-25.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from brimful.base.types import Json
+from brimful.base.types import Json, JsonDict
 from brimful.other_trainers.settings import is_off
 
 KEYS = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version")
@@ -56,26 +57,14 @@ GATHERED = 1 / 3
 34 % of Qwen2.5-0.5B and 5 % of Llama 70B.
 """
 _ON_HOST = {"device": "cpu"}
-_ALL_ON_HOST = {"stage": 3, "offload_optimizer": _ON_HOST, "offload_param": _ON_HOST}
-STANDARD: Mapping[str, Json] = {
-    "ds_z0_config.json": {"stage": 0},
-    "ds_z2_config.json": {"stage": 2},
-    "ds_z2_offload_config.json": {"stage": 2, "offload_optimizer": _ON_HOST},
-    "ds_z3_config.json": {"stage": 3},
-    "ds_z3_offload_config.json": _ALL_ON_HOST,
-    "zero1.json": {"stage": 1, "overlap_comm": True},
-    "zero2.json": {"stage": 2, "overlap_comm": True},
-    "zero3.json": {"stage": 3},
-    "zero3_bf16.json": {"stage": 3},
-    "zero3_bf16_cpuoffload_all.json": _ALL_ON_HOST,
-    "zero3_bf16_cpuoffload_params.json": {"stage": 3, "offload_param": _ON_HOST},
-}
-"""`zero_optimization` of the files that come with LLaMA-Factory and Axolotl."""
-
+_NAMED_STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])(?!\d)", re.IGNORECASE)
+"""What a file of DeepSpeed's settings is usually called, such as those that come with LLaMA-Factory
+(ds_z3_offload_config.json) and Axolotl (zero3_bf16_cpuoffload_params.json).
+"""
 _OFFLOADED = "moves weights or optimizer states to the host, which no recipe does"
 _WHOLE_WEIGHTS = "keeps whole weights on each device and divides the rest, which no recipe does"
 _AS_RECIPE = "--as-recipe writes a recipe with plan.spread={spread} for your devices"
-_PLANNED = (
+PLANNED = (
     f"planned for one of {DEVICES} devices that share it, from one of very many (low) to the only"
     " one (high)"
 )
@@ -89,9 +78,12 @@ class PartlyHeld:
         parts: Names of the terms.
         expected: The part that is expected.
         on_host: Terms in the host's memory.
-        buffer_bytes: Most bytes of communication buffers and gathered weights; None: FSDP's,
-            see GATHERED.
+        buffer_bytes: Most bytes of communication buffers and gathered weights; None: FSDP's.
         has_masters: 16-bit weights that train have fp32 copies and states beside them (DeepSpeed).
+        gathered: Largest share of the weights that FSDP gathers at once.
+        perhaps: Terms of which all is expected, and there may be nothing.
+        is_known: The expected part is certain.
+        copies_gradients: Gradients stand a second time in buckets (DDP).
     """
 
     parts: tuple[str, ...]
@@ -99,9 +91,18 @@ class PartlyHeld:
     on_host: tuple[str, ...] = ()
     buffer_bytes: int | None = 0
     has_masters: bool = False
+    gathered: float = GATHERED
+    perhaps: tuple[str, ...] = ()
+    is_known: bool = False
+    copies_gradients: bool = False
 
     def __str__(self) -> str:
-        return ", ".join(dict.fromkeys((*self.parts, *self.on_host))) or "nothing"
+        return ", ".join(dict.fromkeys((*self.parts, *self.on_host, *self.perhaps))) or "nothing"
+
+    @property
+    def hides_time(self) -> bool:
+        """Whether the time of a step cannot be told from a device that holds all."""
+        return self.expected < 1 or "activations" in self.perhaps
 
     def buffers(self, weights_bytes: int) -> int:
         """Return the peak bytes of communication buffers and gathered weights.
@@ -110,9 +111,26 @@ class PartlyHeld:
             weights_bytes: Bytes of the whole model's weights.
         """
         if self.buffer_bytes is None:
-            return round(GATHERED * weights_bytes)
+            return round(self.gathered * weights_bytes)
         is_gathered = "weights" in (*self.parts, *self.on_host)
         return min(self.buffer_bytes, weights_bytes) if is_gathered else self.buffer_bytes
+
+
+DDP = PartlyHeld((), copies_gradients=True)
+"""Of several devices where a file divides nothing, as accelerate wraps a model."""
+COMPILES = ("torch_compile", "compile")
+"""Keys that compile the step."""
+COMPILED = (
+    "planned as it is without; a compiled step keeps less: from none (low) to all (high) of the"
+    " activations, temporaries and logits"
+)
+
+
+def compiled(held: PartlyHeld | None) -> PartlyHeld:
+    """Return what a device holds of a step that is compiled."""
+    terms = ("activations", "temporaries", "loss and logits")
+    held = held or PartlyHeld((), expected=1)
+    return replace(held, perhaps=(*held.perhaps, *terms))
 
 
 @dataclass(frozen=True)
@@ -142,10 +160,11 @@ def division_of(given: Json) -> Division:
 
 
 def _of_deepspeed(value: Any) -> Division:
+    name = PurePosixPath(str(value)).name
     if isinstance(value, dict):
-        zero = value.get("zero_optimization") or {}
-    elif (name := PurePosixPath(str(value)).name) in STANDARD:
-        zero = STANDARD[name]
+        zero, by_name = value.get("zero_optimization") or {}, ""
+    elif found := _NAMED_STAGE.search(name):
+        zero, by_name = _named(name, int(found[1])), f"by the name of {name}, "
     else:
         return Division(None, "its stage is in a file that was not found from here")
     stage = zero.get("stage", 0)
@@ -159,10 +178,22 @@ def _of_deepspeed(value: Any) -> Division:
         if (zero.get(part) or {}).get("device", "none") != "none"
         for term in terms
     )
-    name = f"ZeRO-{stage}"
+    strategy = f"ZeRO-{stage}"
     buffers = _buffers_of_deepspeed(stage, zero)
-    held = PartlyHeld(PARTS[name], 1 / DEVICES, on_host, buffers, has_masters=True)
-    return _division(name, STAGES[stage], held)
+    held = PartlyHeld(PARTS[strategy], 1 / DEVICES, on_host, buffers, has_masters=True)
+    return _division(by_name + strategy, STAGES[stage], held)
+
+
+def _named(name: str, stage: int) -> Json:
+    """Return `zero_optimization` of a file that is known by its name. Those of LLaMA-Factory do not
+    overlap communication.
+    """
+    zero: JsonDict = {"stage": stage, "overlap_comm": not name.startswith("ds_")}
+    if "offload" in name and (stage == 3 or "params" in name):
+        zero["offload_param"] = _ON_HOST
+    if "offload" in name and "params" not in name:
+        zero["offload_optimizer"] = _ON_HOST
+    return zero
 
 
 def _buffers_of_deepspeed(stage: int, zero: Json) -> int:
@@ -210,7 +241,7 @@ def _strategy(words: set[str], options: Json) -> str:
 
 def _division(name: str, spread: Spread | None, held: PartlyHeld) -> Division:
     if held.on_host:
-        return Division(None, f"{name}, {_PLANNED}; it {_OFFLOADED}", held)
+        return Division(None, f"{name}, {PLANNED}; it {_OFFLOADED}", held)
     if spread is None:
-        return Division(None, f"{name}, {_PLANNED}; it {_WHOLE_WEIGHTS}", held)
-    return Division(spread, f"{name}, {_PLANNED}; {_AS_RECIPE.format(spread=spread)}", held)
+        return Division(None, f"{name}, {PLANNED}; it {_WHOLE_WEIGHTS}", held)
+    return Division(spread, f"{name}, {PLANNED}; {_AS_RECIPE.format(spread=spread)}", held)

@@ -3,10 +3,13 @@ Plain values; no torch.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from brimful.base.types import Json, JsonDict, Texts
+from brimful.hardware.groups import Group
+from brimful.model import catalog
 from brimful.other_trainers import division
 from brimful.other_trainers.command import LAUNCHED
 from brimful.other_trainers.settings import (
@@ -60,7 +63,7 @@ class TrainingJob:
             full; joined: examples of a micro-batch in one row without padding.
         micro_batch: Rows of a forward and backward pass on a device.
         accumulation: Passes of an optimizer step.
-        optimizer: AdamW variant, as in ForeignStep.
+        optimizer: Its variant, as in ForeignStep.
         clips: The gradient norm is clipped.
         recompute: Activation checkpointing of every block: none, reentrant or not.
         attention: sdpa, eager, flash2 (the flash-attn package) or expanded (keys and values are
@@ -75,14 +78,14 @@ class TrainingJob:
     model: str
     weights: Literal["fp32", "bf16", "fp16", "published"]
     autocast: Literal["none", "bf16", "fp16"]
-    quantize: Literal["none", "nf4", "nf4_single"]
+    quantize: Literal["none", "nf4", "nf4_single", "int8"]
     upcast: Literal["none", "norms", "ends", "all"]
     adapter: Lora | None
     sequence_length: int
     rows: Rows
     micro_batch: int
     accumulation: int
-    optimizer: Literal["fused", "foreach", "8bit", "paged_8bit", "paged_32bit"]
+    optimizer: str
     clips: bool
     recompute: Literal["none", "reentrant", "non_reentrant"]
     attention: Literal["sdpa", "eager", "flash2", "expanded"]
@@ -118,6 +121,7 @@ class Tool:
         idle_prefixes: Beginnings of further ones.
         approximations: What the traced step does otherwise than the tool, in sentences.
         flat: Makes the keys of a file those of the tables.
+        usual: What one of several devices holds where a file does not say it, and its name.
     """
 
     title: str
@@ -134,6 +138,7 @@ class Tool:
     idle_prefixes: tuple[str, ...] = ()
     approximations: tuple[str, ...] = ()
     flat: Callable[[Json], Json] = dict
+    usual: tuple[str, division.PartlyHeld] = ("DDP", division.DDP)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -183,9 +188,14 @@ def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
     given = tool.flat(values)
     settings = Settings(given, tool.defaults, native_bf16=native_bf16)
     facts, said_by = _worked_out(tool.facts, settings)
+    if "model" in facts:
+        facts["model"] = _model_of(facts["model"], model_key(said_by), settings)
     divided = division.division_of(given)
     for key, value in given.items():
         if key in tool.defaults or is_off(value) or matches(key, tool.idle, tool.idle_prefixes):
+            continue
+        if key in division.COMPILES:
+            settings.assume(key, division.COMPILED)
             continue
         if assumed := {**tool.assumes, **LAUNCHED}.get(key):
             settings.assume(key, assumed)
@@ -195,9 +205,14 @@ def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
             reason = divided.reason
             if divided.held is not None:
                 settings.assume(key, reason)
-                facts["held"], said_by["held"] = divided.held, f"{key}: {shown(value)}"
+                perhaps = facts["held"].perhaps if facts.get("held") else ()
+                facts["held"] = replace(divided.held, perhaps=perhaps)
+                said_by["held"] = f"{key}: {shown(value)}"
                 continue
         settings.note_unknown(key, reason)
+    if any(key in settings.assumed for key in division.COMPILES):
+        facts["held"] = division.compiled(facts.get("held"))
+        said_by.setdefault("held", "a compiled step")
     unknown = tuple(settings.unknown.values())
     recipe, recipe_said_by = _worked_out(tool.recipe, settings)
     idle = tuple(key for key in given if matches(key, tool.idle, tool.idle_prefixes))
@@ -212,6 +227,41 @@ def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
         divided,
         tuple(settings.assumed.values()),
     )
+
+
+def shared(read: ReadJob, group: Group) -> ReadJob:
+    """Return a file's job as one of several devices runs it."""
+    held = read.values.get("held")
+    if group.count == 1:
+        return read
+    assumed = read.assumed
+    if held is None or held.expected == 1:
+        name, usual = read.tool.usual
+        held = replace(usual, perhaps=() if held is None else held.perhaps)
+        assumed = (*assumed, f"several devices: {name}, {division.PLANNED}")
+    count = group.per_machine if read.divided.spread == "hybrid" else group.count
+    return replace(
+        read,
+        values={**read.values, "held": replace(held, expected=1 / count, is_known=True)},
+        said_by={"held": "several devices", **read.said_by},
+        assumed=tuple(
+            each.replace(division.PLANNED, f"planned for each of {group.count} devices")
+            for each in assumed
+        ),
+    )
+
+
+def _model_of(name: str, key: str, settings: Settings) -> str:
+    """Return a model, or the one of the catalog that is called as a folder which is not here."""
+    known = catalog.only_named(name) if name.count("/") > 1 and not Path(name).exists() else None
+    if known is not None:
+        settings.assume(key, f"that folder is not here; {known} has its name and is planned")
+    return known or name
+
+
+def model_key(said_by: Texts) -> str:
+    """Return the key that names the model."""
+    return said_by["model"].rsplit(", ")[-1].partition(":")[0]
 
 
 def _worked_out(facts: Facts, settings: Settings) -> tuple[JsonDict, dict[str, str]]:

@@ -36,7 +36,7 @@ from brimful.planning.ragged import PADDED_FRACTIONS
 from brimful.planning.specs import ModelFacts, facts_of_values
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.survey import Memory
-from brimful.planning.target import target_of
+from brimful.planning.target import Target, target_of, with_communication
 from brimful.planning.timing import WAITS, UnknownRate, share_of, step_time
 from brimful.planning.trace import KINDS
 from brimful.planning.work import IrregularWork
@@ -282,6 +282,7 @@ def plan_job(
     *,
     process_bytes: int = 0,
     searches: bool = True,
+    devices: int = 1,
 ) -> PlannedJob:
     """Predict memory and time of a job on a device.
 
@@ -293,6 +294,7 @@ def plan_job(
         rates: Rates of the device; None for no time.
         process_bytes: Memory that this process holds already, on a CPU.
         searches: Whether the largest micro-batch that fits is looked for.
+        devices: How many share the job, of which this is one.
 
     Raises:
         PlanError: the step cannot be traced, or not on this device.
@@ -304,16 +306,17 @@ def plan_job(
     spec = step_of(job, model, device)
     is_one_row = job.rows == "joined" and job.attention != "flash2"
     rows = 1 if is_one_row else job.micro_batch
-    memory = _memory(job, spec, device, traces, process_bytes)
+    target = _target(device, process_bytes, devices)
+    memory = _memory(job, spec, target, traces)
     largest = None
     if searches and not is_one_row and job.held is None:
         of_several = replace(spec, padded=job.rows == "padded" and job.attention != "expanded")
-        several = _memory(job, of_several, device, traces, process_bytes)
+        several = _memory(job, of_several, target, traces)
         largest = several.largest(max(MOST_TRIED, rows), "balanced")
-    tokens = job.micro_batch * job.accumulation * job.sequence_length
-    is_shared = job.held is not None and job.held.expected < 1
-    step_s = _step_time(job, spec, memory, rows, None if is_shared else rates)
-    replays, target = traces(spec), target_of(device, process_bytes, 0)
+    tokens = devices * job.micro_batch * job.accumulation * job.sequence_length
+    is_hidden = job.held is not None and job.held.hides_time
+    step_s = _step_time(job, spec, memory, rows, None if is_hidden else rates)
+    replays = traces(spec)
     replayed = replays.at(rows, target.workspace_bytes)
     full, longest_row = in_part(job, memory.at(rows), replayed), None
     if sampling is None and job.rows == "padded" and job.sequence_length > SHORT_ROW:
@@ -340,7 +343,8 @@ def _sampled(
 ) -> SampledJob:
     """Return what drawing answers takes, beside what the step leaves in memory."""
     element_bytes = 4 if job.weights == "fp32" else 2
-    shape, weights_bytes = kv_shape(SimpleNamespace(**model.facts.config)), step.terms["weights"]
+    shape = kv_shape(SimpleNamespace(**model.facts.config))
+    weights_bytes = step.terms.get("weights", 0)
     row_bytes = sampling.tokens * shape.bytes_per_token(element_bytes)
     standing = sum(step.terms.get(name, 0) for name in STANDING)
     if share := sampling.vllm_share:
@@ -369,8 +373,9 @@ def _sampled(
 
 
 def in_part(job: TrainingJob, whole: Footprint, replayed: Replayed) -> Footprint:
-    """Return the footprint of a device that holds a part of some terms: none of them and no buffer
-    at the low end, all at the high one. Its peak may be at another moment than the whole step's.
+    """Return the footprint of a device that holds a part of some terms. The low end has none of
+    them, or the part that is known, and no buffer; the high one all, or that part. Its peak may be
+    at another moment than the whole step's.
 
     Args:
         job: What is trained.
@@ -384,9 +389,13 @@ def in_part(job: TrainingJob, whole: Footprint, replayed: Replayed) -> Footprint
     trace = replayed.trace
     masters = MASTER_BYTES * whole.trainable if has_masters else 0
     buffer_bytes = held.buffers(whole.terms.get("weights", 0))
+    if held.copies_gradients:
+        dtype = job.weights if job.adapter is None else job.adapter.dtype
+        buffer_bytes += whole.trainable * (4 if dtype == "fp32" else 2)
 
-    def terms(part: float, buffer_bytes: int) -> dict[str, int]:
+    def terms(part: float, buffer_bytes: int, perhaps: float = 1.0) -> dict[str, int]:
         shares = {**dict.fromkeys(held.parts, part), **dict.fromkeys(held.on_host, 0.0)}
+        shares |= dict.fromkeys(held.perhaps, perhaps)
         shares_K = np.array([shares.get(kind, 1.0) for kind in KINDS])
         sizes_S = np.rint(trace.sizes_S * shares_K[trace.kinds_S]).astype(trace.sizes_S.dtype)
         scaled = replace(trace, sizes_S=sizes_S)
@@ -397,8 +406,9 @@ def in_part(job: TrainingJob, whole: Footprint, replayed: Replayed) -> Footprint
 
     expected = terms(held.expected, buffer_bytes)
     before = int(trace.live_E().max())
+    least, most = (held.expected, held.expected) if held.is_known else (0.0, 1.0)
     none, every = (
-        sum(terms(part, number).values()) for part, number in ((0.0, 0), (1.0, buffer_bytes))
+        sum(terms(*each).values()) for each in ((least, 0, 0.0), (most, buffer_bytes, 1.0))
     )
     old = whole.driver
     driver = replace(
@@ -416,12 +426,15 @@ def in_part(job: TrainingJob, whole: Footprint, replayed: Replayed) -> Footprint
     )
 
 
-def _memory(
-    job: TrainingJob, spec: ForeignStep, device: Device, traces: JobTraces, process_bytes: int
-) -> Memory:
+def _target(device: Device, process_bytes: int, devices: int) -> Target:
+    target = target_of(device, process_bytes, 0)
+    return target if devices == 1 else with_communication(target)
+
+
+def _memory(job: TrainingJob, spec: ForeignStep, target: Target, traces: JobTraces) -> Memory:
     return Memory(
         traces(spec),
-        target_of(device, process_bytes, 0),
+        target,
         fractions=PADDED_FRACTIONS if job.rows == "padded" else (),
         share=RESERVED_SHARE[job.quantize != "none"],
     )

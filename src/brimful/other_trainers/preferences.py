@@ -24,7 +24,11 @@ Section = Mapping[str, Any]
 
 def rows(of_samples: Callable[[Settings], int], learns: Callable[[Settings], str]) -> Any:
     """Return the fact of how many rows a pass has, from how many samples and what is learned."""
-    return lambda settings: of_samples(settings) * (ANSWERS if learns(settings) == "pairs" else 1)
+
+    def count(settings: Settings) -> int:
+        return of_samples(settings) * (ANSWERS if learns(settings) in ("pairs", "scores") else 1)
+
+    return count
 
 
 def compared(

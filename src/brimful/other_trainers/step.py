@@ -8,9 +8,6 @@ from typing import Literal
 
 from brimful.planning.step import Dtype, Lora, StepSpec
 
-AdamW = Literal["fused", "foreach", "for_loop", "8bit", "paged_8bit", "paged_32bit"]
-"""Variants of the optimizer."""
-
 
 @dataclass(frozen=True)
 class PeftAdapter:
@@ -44,7 +41,8 @@ class LossChain:
             cross-entropy); "chunked" makes them in eight pieces and keeps the log-softmax of each
             (torchtune's LinearCrossEntropyLoss), "chunked_outputs" all of them before
             (CEWithChunkedOutputLoss); "tiled" makes 4,096 rows and 32,768 words at a
-            time, and again in the backward pass (TRL's fused head).
+            time, and again in the backward pass (TRL's fused head); "values": none, but a score per
+            token beside logits that are not used (LLaMA-Factory's reward models).
         passes: Further passes of the same rows without gradients, while the outputs of the trained
             one are held: those of a reference.
         second_model: Whether a frozen copy of the model makes these passes.
@@ -54,7 +52,7 @@ class LossChain:
     upcast: Literal["beside", "instead", "none"] = "beside"
     shifted_copy: bool = False
     cross_entropy: Literal[
-        "torch", "in_place", "fused_linear", "cut", "chunked", "chunked_outputs", "tiled"
+        "torch", "in_place", "fused_linear", "cut", "chunked", "chunked_outputs", "tiled", "values"
     ] = "torch"
     passes: int = 0
     second_model: bool = False
@@ -107,10 +105,10 @@ class ForeignStep(StepSpec):
     Attributes:
         adapter: LoRA, or any other adapter of peft.
         quantize: How linear layers are stored, as in StepSpec; nf4_single: without double
-            quantisation, an fp32 scale per 64 weights; gptq4: 4-bit words in int32, fp16 scales and
-            packed zeros per group, an int32 group index per input feature (AutoGPTQ).
-        optimizer: Variant of AdamW, as in StepSpec; paged_32bit keeps fp32 states in memory that
-            the driver moves.
+            quantisation, an fp32 scale per 64 weights; int8: bitsandbytes' LLM.int8; gptq4: 4-bit
+            words in int32, fp16 scales and packed zeros per group, an int32 group index per input
+            feature (AutoGPTQ).
+        optimizer: Variant of AdamW, as in StepSpec, or a name in other_trainers/optimizers.py.
         gptq_group: Input features that share a scale; 0 for one group.
         fp32_norms: Only the weights of norms are fp32, on a 16-bit base.
         fp32_ends: Whether those of embeddings and head are in fp32, too.
@@ -122,8 +120,8 @@ class ForeignStep(StepSpec):
     """
 
     adapter: Lora | PeftAdapter | None = None  # type: ignore[assignment]
-    quantize: Literal["none", "nf4", "nf4_single", "gptq4"] = "none"  # type: ignore[assignment]
-    optimizer: AdamW = "fused"  # type: ignore[assignment]
+    quantize: Literal["none", "nf4", "nf4_single", "int8", "gptq4"] = "none"  # type: ignore[assignment]
+    optimizer: str = "fused"  # type: ignore[assignment]
     loss: Literal["model"] = "model"
     gptq_group: int = 128
     fp32_norms: bool = False
@@ -145,7 +143,8 @@ class ForeignStep(StepSpec):
 
 @functools.cache
 def _digest_of_stand_ins() -> str:
-    code = hashlib.sha256(Path(__file__).read_bytes())
-    for path in sorted((Path(__file__).parent / "stand_ins").glob("*.py")):
+    folder, code = Path(__file__).parent, hashlib.sha256()
+    stand_ins = sorted((folder / "stand_ins").glob("*.py"))
+    for path in (Path(__file__), folder / "optimizers.py", *stand_ins):
         code.update(path.read_bytes())
     return code.hexdigest()

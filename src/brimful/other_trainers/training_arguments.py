@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from brimful.base.types import Texts
+from brimful.other_trainers.optimizers import BY_NAME as OPTIMIZERS
 from brimful.other_trainers.settings import Default, Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 
@@ -48,7 +49,6 @@ DECIDES: Texts = {
     "fsdp_config": SHARDING,
     "parallelism_config": SHARDING,
     "auto_find_batch_size": "the micro-batch is found by running out of memory",
-    "torch_compile": "the memory of a compiled step is not traced for other tools",
     "torch_empty_cache_steps": "the allocator's cache is emptied while training",
     "neftune_noise_alpha": "noise on the embeddings is not traced",
     "label_smoothing_factor": "a smoothed loss is not traced",
@@ -88,17 +88,17 @@ IDLE_PREFIXES = (
 )
 """Evaluation batches are not part of the planned step; the report says so."""
 
-OPTIMIZERS: Mapping[str, Literal["fused", "foreach", "8bit", "paged_8bit", "paged_32bit"]] = {
-    "adamw_torch_fused": "fused",
-    "adamw_torch": "foreach",
-    "adamw_8bit": "8bit",
-    "adamw_bnb_8bit": "8bit",
-    "paged_adamw_8bit": "paged_8bit",
-    "paged_adamw": "paged_32bit",
-    "paged_adamw_32bit": "paged_32bit",
+ATTENTION: dict[Any, Literal["sdpa", "eager", "flash2"]] = {
+    None: "sdpa",
+    "sdpa": "sdpa",
+    "eager": "eager",
+    "flash_attention_2": "flash2",
+    "kernels-community/flash-attn2": "flash2",
+    "flash_attention_3": "flash2",
+    "kernels-community/flash-attn3": "flash2",
+    "kernels-community/vllm-flash-attn3": "flash2",
 }
-"""By transformers' name. AdamW of torch is foreach on CUDA unless it is fused."""
-
+"""Without a choice transformers takes sdpa."""
 OVER_LOGITS = LossChain(upcast="beside", shifted_copy=False)
 """The loss of transformers from 4.49 on: labels are shifted, logits upcast beside."""
 LIGER = LossChain(upcast="none", shifted_copy=False, cross_entropy="fused_linear")
@@ -120,8 +120,8 @@ def accumulation(settings: Settings) -> int:
     return settings.count("gradient_accumulation_steps")
 
 
-def optimizer(settings: Settings) -> Any:
-    """The AdamW variant."""
+def optimizer(settings: Settings) -> str:
+    """The optimizer's variant."""
     return settings.one_of("optim", OPTIMIZERS)
 
 

@@ -40,6 +40,7 @@ class Lora:
         dora: Weight-decomposed (Liu et al. 2024).
         quick: Computed by brimful's own function instead of peft's (model/quick_lora.py).
         tokens: Rows of embedding and head that are trained beside the adapters.
+        saved: Modules of which a copy is trained whole beside the adapters, separated by commas.
     """
 
     rank: int
@@ -49,6 +50,7 @@ class Lora:
     dora: bool = False
     quick: bool = False
     tokens: int = 0
+    saved: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class StepSpec:
             if values[name] == getattr(StepSpec, name):
                 del values[name]
         # Adapters of other kinds than LoRA have no such form.
-        for name in ("quick", "tokens"):
+        for name in ("quick", "tokens", "saved"):
             if values["adapter"] is not None and not values["adapter"].get(name, True):
                 del values["adapter"][name]
         return json.dumps(values, sort_keys=True)

@@ -46,6 +46,7 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
     loss_of: LossOf | None = None,
     process_bytes: int = 0,
     ranks: int = 1,
+    keeps_outputs: bool = True,
 ) -> Memory:
     """Predict the peak memory of training steps of a model object. Its weights are not read, copied
     or moved.
@@ -70,6 +71,9 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
         process_bytes: Bytes that the process holds beside the model, on a CPU.
         ranks: Devices that hold the model in parts, by torch's FSDP2 of each block and of the whole
             (`fully_shard`, parts given up after the forward pass); memory is that of one of them.
+        keeps_outputs: What the model returns, logits among it, stays until it is called again, as
+            where a loop says `out = model(**batch)` and then `out.loss.backward()`; False:
+            `model(**batch).loss.backward()`. Without `loss_of` only.
 
     Raises:
         RequestError: an argument is none of those named, the batch is empty, or there are fewer
@@ -98,7 +102,7 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
         clips=clips,
         ranks=ranks,
     )
-    traces = _OwnTraces(model, batch, spec, loss_of or _loss_of_transformers, own)
+    traces = _OwnTraces(model, batch, spec, loss_of or _loss_in_outputs(keeps_outputs), own)
     target = target_of(chosen, process_bytes)
     return Memory(traces, target if ranks == 1 else with_communication(target))
 
@@ -240,10 +244,18 @@ def blocks_or_none(model: nn.Module) -> tuple[str, nn.ModuleList]:
         return "", nn.ModuleList()
 
 
-def _loss_of_transformers(model: nn.Module, batch: Tensors) -> Tensor:
-    loss = getattr(model(**batch), "loss", None)
-    if not isinstance(loss, Tensor):
-        raise PlanError(
-            f"{type(model).__name__} returned no loss: put labels into the batch, or give loss_of=."
-        )
-    return loss
+def _loss_in_outputs(keeps: bool) -> LossOf:
+    held: list[Any] = []
+
+    def loss_of(model: nn.Module, batch: Tensors) -> Tensor:
+        outputs = model(**batch)
+        loss = getattr(outputs, "loss", None)
+        if not isinstance(loss, Tensor):
+            raise PlanError(
+                f"{type(model).__name__} returned no loss: put labels into the batch, or give"
+                " loss_of=."
+            )
+        held[:] = [outputs] if keeps else []
+        return loss
+
+    return loss_of

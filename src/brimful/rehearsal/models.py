@@ -200,6 +200,7 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
         lora_dropout=lora.dropout,
         target_modules=targets,
         use_dora=lora.dora,
+        modules_to_save=lora.saved.split(",") if lora.saved else None,
         task_type=task,
         exclude_modules=out_of_reach(model) or None,
         trainable_token_indices=rows_to_train(model, range(lora.tokens)),
@@ -216,8 +217,8 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
             )
         except ValueError as error:
             raise PlanError(f"adapters cannot be attached: {error}") from error
-    for parameter in model.parameters():
-        if parameter.requires_grad:
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and "modules_to_save" not in name:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])
     if lora.quick:
         adapt_quickly(model)

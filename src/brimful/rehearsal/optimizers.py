@@ -35,12 +35,10 @@ PAGED_FROM = 100_000
 """Smaller tensors' states are not paged (bitsandbytes)."""
 
 
-@functools.singledispatch
 def optimizer_of(
     spec: StepSpec, parameters: list[nn.Parameter], hidden: Collection[nn.Parameter] = ()
 ) -> Any:
-    """An optimizer over `parameters`, in groups as in `training.optim.build_optimizer`. Subclasses
-    of StepSpec may register their own.
+    """An optimizer over `parameters`, in groups as in `training.optim.build_optimizer`.
 
     Args:
         hidden: matrices inside the blocks, which Muon updates.
@@ -58,8 +56,9 @@ def optimizer_of(
     )
 
 
+@functools.singledispatch
 def optimizer_for(spec: StepSpec, model: nn.Module) -> Any:
-    """The optimizer of a model's step."""
+    """The optimizer of a model's step. Subclasses of StepSpec may register their own."""
     hidden = hidden_matrices(model) if spec.optimizer == MUON else ()
     return optimizer_of(spec, trainable_parameters(model), hidden)
 

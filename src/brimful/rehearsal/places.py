@@ -15,6 +15,9 @@ from brimful.planning.work import GLOBAL
 from brimful.rehearsal.models import transformers_model
 from brimful.rehearsal.recorder import Recorder
 
+_ADAPTERS = ("lora_", "trainable_tokens_delta", "modules_to_save")
+"""Parts of the names of weights that peft adds."""
+
 
 class Places:
     """Hooks on the modules of a model during one recording. None are inside what is compiled,
@@ -61,7 +64,7 @@ class Places:
     def seed_weights(self) -> None:
         """Record all parameters and buffers; those of LoRA are adapters."""
         for name, tensor in [*self._model.named_parameters(), *self._model.named_buffers()]:
-            is_adapter = "lora_" in name or "trainable_tokens_delta" in name
+            is_adapter = any(part in name for part in _ADAPTERS)
             kind = "adapters" if is_adapter else "weights"
             self._recorder.seed(tensor, kind, name, self._layer_of(name))
 

@@ -1,6 +1,7 @@
 """`with brimful.watching(model, optimizer):` around a training loop of one's own."""
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from brimful.base.errors import BrimfulError, RequestError
 from brimful.base.types import Json
@@ -33,6 +35,8 @@ class Watch:
             not.
         note: Why nothing was predicted.
         passes: Forward passes of an optimizer step.
+        keeps_outputs: Whether the loop held what the model returned while the optimizer made its
+            first step.
     """
 
     def __init__(
@@ -45,7 +49,8 @@ class Watch:
         self.measured: MeasuredTraining | None = None
         self.predicted: Predicted | None = None
         self.note = ""
-        self.passes = 1
+        self.passes, self.keeps_outputs = 1, False
+        self._output: Callable[[], Tensor | None] = lambda: None
 
     def saw_pass(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         """Count a call of the model if it trains, and note shapes and autocast of the first one."""
@@ -58,8 +63,16 @@ class Watch:
             if torch.is_autocast_enabled(kind):
                 self._autocast = _AUTOCAST.get(torch.get_autocast_dtype(kind), "none")
 
+    def saw_output(self, model: nn.Module, args: Any, output: Any) -> None:
+        """Note the largest tensor that a call returned, without holding it."""
+        tensors = [each for each in tree_leaves(output) if isinstance(each, Tensor)]
+        if tensors and not self._num_updates:
+            self._output = weakref.ref(max(tensors, key=Tensor.numel))
+
     def saw_update(self) -> None:
         """The optimizer made a step."""
+        if not self._num_updates:
+            self.keeps_outputs = self._output() is not None
         self._num_updates += 1
 
     def finish(self, measured: MeasuredTraining) -> None:
@@ -88,6 +101,7 @@ class Watch:
                 clips=clips,
                 loss_of=loss_of,
                 process_bytes=self._process_bytes,
+                keeps_outputs=self.keeps_outputs,
             )
             footprint = memory.at(self.rows)
             step = self._step_time(memory.work_at, device)
@@ -142,6 +156,7 @@ def watching(
 
     handles = [
         model.register_forward_pre_hook(watch.saw_pass, with_kwargs=True),
+        model.register_forward_hook(watch.saw_output),
         optimizer.register_step_post_hook(updated),
     ]
     try:

@@ -20,6 +20,7 @@ from brimful.other_trainers.stand_ins import (
     losses,
 )
 from brimful.other_trainers.stand_ins.layers import SinglyQuantized
+from brimful.planning.memory import terms_at
 from brimful.planning.step import Lora, canonical
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import Work
@@ -348,3 +349,31 @@ def test_states_in_memory_that_the_driver_moves_take_nothing_here() -> None:
     )
 
     assert paged <= plain - 2 * 2 * 4096 * WIDTH
+
+
+def _peak_terms(**changes: Any) -> dict[str, int]:
+    trace = _trace(other(**changes))
+    return terms_at(trace, int(trace.live_E().argmax()))
+
+
+def test_layers_of_8_bits_keep_their_inputs_and_a_scale_per_output() -> None:
+    """Half of the weights' bytes go. Beside the adapters nothing else would keep an input."""
+    adapter = Lora(4, "v_proj")
+    plain, eight = (_peak_terms(adapter=adapter, quantize=kind) for kind in ("none", "int8"))
+    outputs = 2 * WIDTH + 2 * GROUP + 2 * INNER + WIDTH
+
+    assert plain["weights"] - eight["weights"] == CONFIG.num_hidden_layers * (
+        BLOCK_WEIGHTS // 2 - 4 * outputs
+    )
+    assert eight["activations"] > plain["activations"]
+
+
+def test_copies_of_modules_are_trained_in_the_type_of_the_base() -> None:
+    """The original stays, and its copy has a gradient and two states in 16 bits."""
+    one, both = (_peak_terms(adapter=Lora(4, "v_proj", saved=each)) for each in ("", "lm_head"))
+    head = 2 * VOCABULARY * WIDTH
+
+    assert both["weights"] == one["weights"]
+    assert both["adapters"] - one["adapters"] == head
+    states = both["optimizer states"] - one["optimizer states"]
+    assert states == pytest.approx(2 * head, abs=8)  # beside a count of updates

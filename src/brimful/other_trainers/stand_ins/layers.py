@@ -64,6 +64,60 @@ class SinglyQuantized(Linear4bit):
             self.register_buffer(name, torch.empty(16, dtype=torch.float32, device="meta"))
 
 
+class Linear8bit(Linear4bit):
+    """Memory of bitsandbytes' LLM.int8 layer: a byte per weight and an fp32 scale per output. peft
+    copies the output of one in 4 bits, and so of this one, which the original does not do.
+    """
+
+    def __init__(self, like: nn.Linear, compute_dtype: torch.dtype) -> None:
+        super().__init__(like, compute_dtype)
+        weight = torch.empty((like.out_features, like.in_features), dtype=torch.int8, device="meta")
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.register_buffer("scales", torch.empty(like.out_features, device="meta"))
+        for name in ("outer_scales", "codes"):
+            self.register_buffer(name, torch.empty(0, device="meta"))
+
+    def forward(self, input: Tensor) -> Tensor:
+        out: Tensor = _Matmul8bit.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _Matmul8bit(torch.autograd.Function):
+    """bitsandbytes 0.50.2, autograd/_functions.py (MatMul8bitLt), backends/{cuda,default}/ops.py:
+    the input in fp16 is compared with the threshold of outliers and made 8-bit, the product is in
+    int32; the input stays, and the weight is made 16-bit for the gradient. Columns of outliers are
+    not counted.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(inputs, weight)
+        rows_NK = inputs.reshape(-1, inputs.shape[-1])
+        halves_NK = rows_NK.to(torch.float16)
+        outliers_NK = halves_NK.abs() >= 1
+        bytes_NK = torch.empty_like(halves_NK, dtype=torch.int8)
+        del halves_NK, outliers_NK
+        out_features = weight.shape[0]
+        whole_NM = torch.empty((rows_NK.shape[0], out_features), dtype=torch.int32)
+        size = 2 * whole_NM.numel() * rows_NK.shape[1]
+        shape = (1, *whole_NM.shape, rows_NK.shape[1])
+        note_kernel(
+            "int8_matmul", "matrix", (bytes_NK, weight), (whole_NM,), flop=size, shape=shape
+        )
+        out = whole_NM.to(torch.float16).to(inputs.dtype)
+        if bias is not None:
+            out = out + bias
+        return out.reshape(*inputs.shape[:-1], out_features)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None, None]:
+        if not ctx.needs_input_grad[0]:
+            return None, None, None
+        inputs, weight = ctx.saved_tensors
+        whole = weight.to(inputs.dtype).mul_(1.0)
+        return grad_outputs[0].to(inputs.dtype) @ whole, None, None
+
+
 class LinearGptq(PackedLinear):
     """Memory of an AutoGPTQ layer with Triton kernels, which unpack in registers; its values mean
     nothing.

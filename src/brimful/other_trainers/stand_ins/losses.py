@@ -269,6 +269,17 @@ def _in_pieces(pieces: Iterable[Tensor]) -> Tensor:
     return total
 
 
+def _values(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
+    """LLaMA-Factory's reward models (TRL's AutoModelForCausalLMWithValueHead): logits are made,
+    copied in fp32 and not used; a head with one output reads the hidden states in fp32.
+    """
+    logits_BTV = _logits(network, hidden_BTD)
+    unused_BTV = logits_BTV.float()
+    loss = (hidden_BTD.float() @ torch.zeros(hidden_BTD.shape[-1])).sum()
+    del logits_BTV, unused_BTV  # which stood until here
+    return loss
+
+
 TILE_ROWS, TILE_WORDS = 4096, 32768
 """Rows and words of a tile of TRL's fused head."""
 
@@ -344,5 +355,6 @@ _WITHOUT_LOGITS: Mapping[str, Callable[[Tensor, Network, LossChain], Tensor]] = 
     "chunked": _chunked,
     "chunked_outputs": _chunked_outputs,
     "tiled": _tiled,
+    "values": _values,
 }
-"""Losses that never hold all logits, by the name of the cross-entropy."""
+"""Losses that no gradient of whole logits belongs to, by the name of the cross-entropy."""

@@ -1,24 +1,53 @@
 """Optimizers of other trainers that brimful's own loop does not have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.optimization import Adafactor
 
-from brimful.base.types import JsonDict
+from brimful.other_trainers.optimizers import SMALLEST, OptimizerStates
 from brimful.rehearsal.optimizers import PAGED_FROM
 from brimful.rehearsal.recorder import note_kernel
+from brimful.training.tensorfile import Tensors
 
 
-class PagedAdamW(torch.optim.Optimizer):
-    """Memory and work of bitsandbytes' PagedAdamW32bit: one kernel updates in place; on CUDA the
-    two fp32 states of tensors from PAGED_FROM elements on live in memory that the driver moves, so
-    they take nothing from the allocator. Its values mean nothing.
+def optimizer_in_torch(name: str, parameters: list[nn.Parameter]) -> Any:
+    """Return an optimizer whose own code is traced, as transformers' Trainer makes it.
+
+    Args:
+        name: sgd, adagrad, rmsprop or adafactor.
+        parameters: What it updates.
+    """
+    if name == "adafactor":
+        return Adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False)
+    kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
+    return kinds[name](parameters, lr=1e-3, foreach=True)
+
+
+class KeptStates(torch.optim.Optimizer):
+    """Memory and work of an optimizer by what it keeps; its values mean nothing. On CUDA paged
+    states of tensors from PAGED_FROM elements on take nothing from the allocator.
+
+    Args:
+        parameters: What it updates.
+        kept: What it keeps of them.
+        embeddings: Ids of those whose states may be wider.
+        cuda: Whether the device is CUDA.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], *, cuda: bool) -> None:
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        kept: OptimizerStates,
+        embeddings: Collection[int],
+        *,
+        cuda: bool,
+    ) -> None:
         super().__init__(parameters, {"fused": False})
-        self._cuda = cuda
+        self._kept, self._cuda = kept, cuda
+        self._wide = embeddings if kept.wide_embeddings else ()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -28,19 +57,30 @@ class PagedAdamW(torch.optim.Optimizer):
         for parameter in self.param_groups[0]["params"]:
             if parameter.grad is None:
                 continue
-            state: JsonDict = self.state[parameter]
-            if not state and not self._is_paged(parameter):
-                for name in ("state1", "state2"):
-                    state[name] = torch.empty_like(parameter, dtype=torch.float32)
-            paged = 2 * 4 * parameter.numel() if self._is_paged(parameter) else 0
-            states: list[Tensor] = list(state.values())
+            bits = self._bits(parameter)
+            paged = self._kept.paged and self._cuda and parameter.numel() >= PAGED_FROM
+            if not self.state[parameter]:
+                self.state[parameter] = self._states(parameter, bits, paged=paged)
+            states = list(self.state[parameter].values())
+            moved = self._kept.states * bits // 8 * parameter.numel() if paged else 0
             note_kernel(
-                "adamw_paged",
+                "update",
                 "optimizer",
                 (parameter, parameter.grad, *states),
                 (parameter, *states),
-                extra_bytes=2 * paged,
+                extra_bytes=2 * moved,
             )
 
-    def _is_paged(self, parameter: Tensor) -> bool:
-        return self._cuda and parameter.numel() >= PAGED_FROM
+    def _bits(self, parameter: Tensor) -> int:
+        is_wide = id(parameter) in self._wide or parameter.numel() < SMALLEST
+        return 32 if is_wide else self._kept.bits
+
+    def _states(self, parameter: Tensor, bits: int, *, paged: bool) -> Tensors:
+        kept, count = self._kept, parameter.numel()
+        made = {}
+        for number in range(kept.states):
+            if not paged:
+                made[f"state{number}"] = torch.empty(count * bits // 8, dtype=torch.uint8)
+            if bits < 32:
+                made[f"scales{number}"] = torch.empty(-(-count // kept.block))
+        return made

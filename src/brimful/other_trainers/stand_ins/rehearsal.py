@@ -1,18 +1,24 @@
 """Rehearsal of other trainers' steps: what brimful's own rehearsal calls for a ForeignStep."""
 
-from collections.abc import Collection
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import PretrainedConfig
 
+from brimful.other_trainers.optimizers import IN_TORCH, KEPT, OWN
 from brimful.other_trainers.stand_ins.fsdp1 import in_root, wrap
 from brimful.other_trainers.stand_ins.kernels import with_fused_kernels
-from brimful.other_trainers.stand_ins.layers import LinearGptq, SinglyQuantized, with_peft
+from brimful.other_trainers.stand_ins.layers import (
+    Linear8bit,
+    LinearGptq,
+    SinglyQuantized,
+    with_peft,
+)
 from brimful.other_trainers.stand_ins.losses import chained_loss, compiled_loss, plain_cross_entropy
-from brimful.other_trainers.stand_ins.optimizers import PagedAdamW
+from brimful.other_trainers.stand_ins.optimizers import KeptStates, optimizer_in_torch
 from brimful.other_trainers.step import ForeignStep, PeftAdapter
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.models import (
@@ -25,7 +31,7 @@ from brimful.rehearsal.models import (
     with_4bit_layers,
     with_adapters,
 )
-from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.optimizers import optimizer_for, trainable_parameters
 from brimful.rehearsal.ranks import fake_group
 from brimful.rehearsal.training import divided, loss_of, loss_of_part, model_loss, prepare
 from brimful.training.method import LossSum
@@ -46,6 +52,8 @@ def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
         with_4bit_layers(model, spec)
     elif spec.quantize == "nf4_single":
         replace_linear_layers(model, lambda plain: SinglyQuantized(plain, DTYPES[spec.products]))
+    elif spec.quantize == "int8":
+        replace_linear_layers(model, lambda plain: Linear8bit(plain, DTYPES[spec.products]))
     with torch.device("meta"):
         if isinstance(spec.adapter, PeftAdapter):
             model = with_peft(model, spec.adapter, spec.task)
@@ -72,13 +80,17 @@ def _foreign_loss(spec: ForeignStep) -> LossSum:
     return chained_loss(spec, spec.chain)
 
 
-@optimizer_of.register
-def _foreign_optimizer(
-    spec: ForeignStep, parameters: list[nn.Parameter], hidden: Collection[nn.Parameter] = ()
-) -> Any:
-    if spec.optimizer == "paged_32bit":
-        return PagedAdamW(parameters, cuda=spec.cuda)
-    return optimizer_of.dispatch(StepSpec)(spec, parameters, hidden)
+@optimizer_for.register
+def _foreign_optimizer(spec: ForeignStep, model: nn.Module) -> Any:
+    parameters = trainable_parameters(model)
+    if spec.optimizer in IN_TORCH:
+        return optimizer_in_torch(spec.optimizer, parameters)
+    if not spec.cuda and spec.optimizer in OWN:
+        spec = replace(spec, optimizer=OWN[spec.optimizer])
+    if spec.optimizer not in KEPT:
+        return optimizer_for.dispatch(StepSpec)(spec, model)
+    embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    return KeptStates(parameters, KEPT[spec.optimizer], embeddings, cuda=spec.cuda)
 
 
 @divided.register

@@ -7,16 +7,17 @@ schemas/config.py (LoRA kernels are switched on where they can be).
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from brimful.base.types import Json
 from brimful.other_trainers import preferences
 from brimful.other_trainers.job import Sampling, Tool
+from brimful.other_trainers.optimizers import BY_NAME
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.other_trainers.training_arguments import (
+    ATTENTION,
     LIGER,
-    OPTIMIZERS,
     OVER_LOGITS,
     SHARDING,
     is_reentrant,
@@ -64,6 +65,7 @@ DEFAULTS = {
             "lora_dropout": 0.0,
             "lora_target_modules": None,
             "lora_target_linear": None,
+            "lora_modules_to_save": [],
             "peft_use_dora": None,
             "peft_use_rslora": None,
             "peft_autocast_adapter_dtype": None,
@@ -123,14 +125,12 @@ DEFAULTS = {
 
 LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
 CUT_PLUGIN = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
-ATTENTION: dict[Any, Literal["sdpa", "eager", "flash2"]] = {
-    None: "sdpa",
-    "sdpa": "sdpa",
-    "eager": "eager",
-    "flash_attention_2": "flash2",
-    "kernels-community/flash-attn2": "flash2",
+OPTIMIZERS = {
+    **BY_NAME,
+    "ao_adamw_4bit": "adamw_torch_4bit",
+    "ao_adamw_8bit": "adamw_torch_8bit",
+    "muon": "muon",
 }
-"""Without a choice transformers takes sdpa."""
 
 
 def _is_bf16(settings: Settings) -> bool:
@@ -178,9 +178,11 @@ def _offloads(settings: Settings) -> bool:
     return True
 
 
-def _quantize(settings: Settings) -> Literal["none", "nf4"]:
+def _quantize(settings: Settings) -> Literal["none", "nf4", "int8"]:
     if settings.flag("load_in_8bit"):
-        settings.refuse("load_in_8bit", "8-bit layers (LLM.int8) are not traced")
+        if settings["adapter"] != "lora":
+            settings.refuse("load_in_8bit", "is used with adapter: lora only")
+        return "int8"
     if not settings.flag("load_in_4bit"):
         return "none"
     if settings["adapter"] != "qlora":
@@ -209,6 +211,7 @@ def _adapter(settings: Settings) -> Lora | None:
         settings.share("lora_dropout"),
         dtype,
         settings.flag("peft_use_dora"),
+        saved=",".join(settings.names("lora_modules_to_save")),
     )
 
 
@@ -277,8 +280,9 @@ def _preference(settings: Settings) -> preferences.Section | None:
 
 
 def flat(values: Json) -> Json:
-    """The keys with those of the sections trl and vllm as `trl.beta`."""
-    sections = [name for name in ("trl", "vllm") if isinstance(values.get(name), Mapping)]
+    """The keys with those of some sections dotted, as `trl.beta`."""
+    names = ("trl", "vllm", "model_config", "overrides_of_model_config")
+    sections = [name for name in names if isinstance(values.get(name), Mapping)]
     inside = {f"{name}.{key}": each for name in sections for key, each in values[name].items()}
     return {key: each for key, each in values.items() if key not in sections} | inside
 
@@ -441,11 +445,9 @@ TOOL = Tool(
         "num_labels": "classifiers are not planned yet",
         "processor_type": "a model that reads images or sound, whose other parts are not planned",
         "chunked_cross_entropy": f"its compiled pieces {_UNTRACED[3:]}",
-        "torch_compile": "the memory of a compiled step is not traced for other tools",
         "layer_offloading": _UNTRACED,
         "selective_checkpointing": _UNTRACED,
         "tiled_mlp": _UNTRACED,
-        "lora_modules_to_save": "further trained copies of modules are not traced",
         "lora_target_parameters": _UNTRACED,
         "unfrozen_parameters": "training some weights of the base is not traced",
         "peft": "further options of peft (LoftQ) are not understood",
@@ -476,12 +478,11 @@ TOOL = Tool(
         "pretraining_dataset": "streamed pretraining is not planned yet",
         "optim_args": "arguments of the optimizer are not understood",
         "liger_rms_norm_gated": "is no kernel of the models that brimful traces with Liger",
-        "overrides_of_model_config": "changes of the model's config are not applied",
-        "model_config": "changes of the model's config are not applied",
         "max_packed_sequence_len": "was removed; sample_packing is meant",
     },
     assumes={
         "tokens": "the vocabulary is planned as published, without what these tokens add",
+        "model_config.output_router_logits": "the router's scores for its loss are not counted",
         "flash_attn_fuse_mlp": "the MLP is planned unfused, as it is without xformers",
     },
     idle=words(

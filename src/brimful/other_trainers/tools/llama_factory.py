@@ -44,6 +44,8 @@ DEFAULTS = {
             "lora_target": "all",
             "use_dora": False,
             "use_rslora": False,
+            "additional_target": [],
+            "use_muon": False,
             "pure_bf16": False,
             "pref_loss": "sigmoid",
             "pref_beta": 0.1,
@@ -98,12 +100,14 @@ def _weights(settings: Settings) -> Literal["fp32", "bf16", "fp16", "published"]
     return _computes(settings)
 
 
-def _quantize(settings: Settings) -> Literal["none", "nf4", "nf4_single"]:
+def _quantize(settings: Settings) -> Literal["none", "nf4", "nf4_single", "int8"]:
     if is_off(settings["quantization_bit"]):
         return "none"
-    if settings.count("quantization_bit") != 4:
-        settings.refuse("quantization_bit", "only 4 bits are traced")
     settings.one_of("quantization_method", {"bnb": "", "bitsandbytes": ""})
+    if settings.count("quantization_bit") == 8:
+        return "int8"
+    if settings.count("quantization_bit") != 4:
+        settings.refuse("quantization_bit", "only 4 and 8 bits are traced")
     settings.one_of("quantization_type", {"nf4": ""})
     return "nf4" if settings.flag("double_quantization") else "nf4_single"
 
@@ -119,6 +123,7 @@ def _adapter(settings: Settings) -> Lora | None:
         settings.share("lora_dropout"),
         dtype if dtype != "published" else "fp32",
         settings.flag("use_dora"),
+        saved=",".join(settings.names("additional_target")),
     )
 
 
@@ -138,13 +143,14 @@ def _rows(settings: Settings) -> Literal["padded", "packed", "joined"]:
 
 def _learns(settings: Settings) -> str:
     return settings.one_of(
-        "stage", {"pt": "examples", "sft": "examples", "dpo": "pairs", "kto": "judged"}
+        "stage",
+        {"pt": "examples", "sft": "examples", "dpo": "pairs", "kto": "judged", "rm": "scores"},
     )
 
 
 def _preference(settings: Settings) -> preferences.Section | None:
     learns, beta = _learns(settings), settings.number("pref_beta")
-    if learns == "examples":
+    if learns in ("examples", "scores"):
         return None
     if learns == "judged":
         if settings.number("pref_ftx"):
@@ -188,6 +194,8 @@ def _upcast(settings: Settings) -> Literal["none", "norms"]:
 def _loss(settings: Settings) -> LossChain:
     """Return the loss; that of preferences is over whole logits in fp32, never Liger's."""
     learns = _learns(settings)
+    if learns == "scores":
+        return LossChain(upcast="beside", cross_entropy="values")
     if learns == "examples":
         return hf.LIGER if settings.flag("enable_liger_kernel") else hf.OVER_LOGITS
     loss = settings.one_of("pref_loss", {name: name for name in (*_LOSSES, "kto_pair")})
@@ -228,7 +236,9 @@ TOOL = Tool(
         "rows": _rows,
         "micro_batch": preferences.rows(hf.micro_batch, _learns),
         "accumulation": hf.accumulation,
-        "optimizer": hf.optimizer,
+        "optimizer": lambda settings: (
+            "muon" if settings.flag("use_muon") else hf.optimizer(settings)
+        ),
         "clips": hf.clips,
         "recompute": _recompute,
         "attention": lambda settings: settings.one_of("flash_attn", ATTENTION),
@@ -264,13 +274,11 @@ TOOL = Tool(
         "use_apollo": "APOLLO is not traced",
         "use_badam": "BAdam is not traced",
         "use_adam_mini": "Adam-mini is not traced",
-        "use_muon": "Muon is not traced",
         "use_llama_pro": "training some weights of the base is not traced",
         "use_dft_loss": _UNTRACED,
         "use_asft_loss": _UNTRACED,
         "use_eaft_loss": _UNTRACED,
         "adapter_name_or_path": "continues an adapter whose rank and layers are not in this file",
-        "additional_target": "further trained copies of modules are not traced",
         "resize_vocab": "makes the vocabulary larger by an unknown number",
         "add_tokens": "makes the vocabulary larger by an unknown number",
         "add_special_tokens": "makes the vocabulary larger by an unknown number",

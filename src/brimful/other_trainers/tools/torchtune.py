@@ -7,17 +7,27 @@ torchtune/modules/{attention,loss}.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from brimful.base.dotted import flatten
-from brimful.base.types import Json, Texts
-from brimful.other_trainers.division import PartlyHeld
-from brimful.other_trainers.job import Tool
+from brimful.base.types import Json
+from brimful.model import catalog
+from brimful.other_trainers import preferences
+from brimful.other_trainers.division import GATHERED, PARTS, PLANNED, PartlyHeld
+from brimful.other_trainers.job import Sampling, Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.other_trainers.training_arguments import SHARDING
 from brimful.planning.step import Lora
 
+_OF_SEVERAL: Json = {
+    "fsdp_cpu_offload": False,
+    "fsdp_reshard_after_forward": True,
+    "custom_sharded_layers": None,
+    "data_parallel_shard_dim": None,
+    "data_parallel_replicate_dim": None,
+}
 DEFAULTS = {
     **defaults_at(
         "recipes/lora_finetune_single_device.py",
@@ -27,7 +37,6 @@ DEFAULTS = {
             "gradient_accumulation_steps": None,
             "clip_grad_norm": None,
             "enable_activation_checkpointing": False,
-            "compile": False,
             "enable_activation_offloading": False,
             "optimizer_in_bwd": False,
             "model._component_": None,
@@ -37,6 +46,7 @@ DEFAULTS = {
             "dataset.source": None,
             "dataset.train_on_input": False,
             "loss._component_": None,
+            "loss.beta": 0.1,
             "optimizer._component_": None,
             "optimizer.lr": None,
             "optimizer.fused": False,
@@ -46,6 +56,17 @@ DEFAULTS = {
             "epochs": 1,
             "max_steps_per_epoch": None,
             "seed": None,
+        },
+    ),
+    **defaults_at("recipes/full_finetune_distributed.py", _OF_SEVERAL),
+    **defaults_at(
+        "recipes/dev/grpo_full_finetune_distributed.py",
+        {
+            "grpo_samples": None,
+            "forward_batch_size": None,
+            "max_generated_tokens": None,
+            "vllm_mode": None,
+            "vllm_gpu_memory_utilization": 0.0,
         },
     ),
     **defaults_at(
@@ -62,44 +83,17 @@ DEFAULTS = {
         },
     ),
 }
-MODELS: Texts = {
-    "llama2_7b": "meta-llama/Llama-2-7b-hf",
-    "llama2_13b": "meta-llama/Llama-2-13b-hf",
-    "llama2_70b": "meta-llama/Llama-2-70b-hf",
-    "llama3_8b": "meta-llama/Meta-Llama-3-8B",
-    "llama3_70b": "meta-llama/Meta-Llama-3-70B",
-    "llama3_1_8b": "meta-llama/Llama-3.1-8B",
-    "llama3_1_70b": "meta-llama/Llama-3.1-70B",
-    "llama3_1_405b": "meta-llama/Llama-3.1-405B",
-    "llama3_2_1b": "meta-llama/Llama-3.2-1B",
-    "llama3_2_3b": "meta-llama/Llama-3.2-3B",
-    "llama3_3_70b": "meta-llama/Llama-3.3-70B-Instruct",
-    "mistral_7b": "mistralai/Mistral-7B-v0.1",
-    "gemma2_2b": "google/gemma-2-2b",
-    "gemma2_9b": "google/gemma-2-9b",
-    "gemma2_27b": "google/gemma-2-27b",
-    **{
-        f"qwen2_{size.lower().replace('.', '_')}": f"Qwen/Qwen2.5-{size}"
-        for size in ("0.5B", "1.5B", "7B")
-    },
-    **{
-        f"qwen2_5_{size.lower().replace('.', '_')}{kind}": f"Qwen/Qwen2.5-{size}"
-        for size in ("0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B")
-        for kind in ("", "_base", "_instruct")
-    },
-    **{
-        f"qwen3_{size.lower().replace('.', '_')}{kind}": f"Qwen/Qwen3-{size}"
-        for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B")
-        for kind in ("", "_base", "_instruct")
-    },
-}
-"""Builders of torchtune.models, and a model of brimful's catalog with the same shape."""
-OPTIMIZERS: Mapping[str, Literal["foreach", "8bit", "paged_8bit", "paged_32bit"]] = {
+OPTIMIZERS: Mapping[str, str] = {
     "torch.optim.AdamW": "foreach",
     "bitsandbytes.optim.AdamW8bit": "8bit",
     "bitsandbytes.optim.PagedAdamW8bit": "paged_8bit",
     "bitsandbytes.optim.PagedAdamW": "paged_32bit",
     "bitsandbytes.optim.PagedAdamW32bit": "paged_32bit",
+    "torch.optim.SGD": "sgd",
+    "torchao.optim.AdamW4bit": "adamw_torch_4bit",
+    "torchao.optim.AdamW8bit": "adamw_torch_8bit",
+    "torchao.prototype.low_bit_optim.AdamW4bit": "adamw_torch_4bit",
+    "torchao.prototype.low_bit_optim.AdamW8bit": "adamw_torch_8bit",
 }
 LOSSES: Mapping[str, LossChain] = {
     "torchtune.modules.loss.LinearCrossEntropyLoss": LossChain("none", cross_entropy="chunked"),
@@ -108,6 +102,11 @@ LOSSES: Mapping[str, LossChain] = {
     ),
     "torch.nn.CrossEntropyLoss": LossChain("instead"),
 }
+OF_PAIRS = ("torchtune.rlhf.loss.DPOLoss", "torchtune.rlhf.loss.RSOLoss")
+OF_REWARDS = re.compile(r"torchtune\.dev\.(grpo|rl)\.loss\.GRPO\w*Loss")
+"""Losses of preferences and of rewards, over whole logits in fp32."""
+_GATHERED_OF_TWO = 0.5
+"""Of the weights of a model and its reference: the trained ones stand whole in a pass."""
 PROJECTIONS = {"output_proj": "o_proj", **{name: name for name in ("q_proj", "k_proj", "v_proj")}}
 MLP = ("gate_proj", "up_proj", "down_proj")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
@@ -142,10 +141,13 @@ def _builder(settings: Settings) -> tuple[Literal["full", "lora", "qlora"], str]
 
 
 def _model(settings: Settings) -> str:
+    """The model of brimful's catalog that a builder is named after."""
     _, name = _builder(settings)
-    if name not in MODELS:
-        settings.refuse("model._component_", "no model of brimful's catalog has its shape")
-    return MODELS[name]
+    plain = name.removesuffix("_base").removesuffix("_instruct")
+    for each in (name, plain, f"{name}_hf", f"{name}_instruct"):
+        if found := catalog.only_named(each):
+            return found
+    return str(settings.refuse("model._component_", "no model of brimful's catalog has its name"))
 
 
 def _weights(settings: Settings) -> Literal["fp32", "bf16"]:
@@ -191,13 +193,37 @@ ASSUMED_TOKENS = 2048
 
 
 def _length(settings: Settings) -> int:
-    key = "tokenizer.max_seq_len"
+    """Tokens of an example; of a prompt with its answer."""
+    key, answers = "tokenizer.max_seq_len", 0
+    if _learns(settings) == "rewards":
+        answers = settings.count("max_generated_tokens")
     if settings[key] is not None:
-        return settings.count(key)
+        return settings.count(key) + answers
     if settings.flag("dataset.packed"):
         settings.refuse(key, "packed rows need a length")
-    settings.assume(key, f"the longest example has {ASSUMED_TOKENS:,} tokens")
-    return ASSUMED_TOKENS
+    what = "prompt" if answers else "example"
+    settings.assume(key, f"the longest {what} has {ASSUMED_TOKENS:,} tokens")
+    return ASSUMED_TOKENS + answers
+
+
+def _learns(settings: Settings) -> str:
+    if settings["grpo_samples"] is not None:
+        return "rewards"
+    return "pairs" if settings["loss._component_"] in OF_PAIRS else "examples"
+
+
+def _samples(settings: Settings) -> int:
+    """Rows of a pass; of rewards all answers to a batch of prompts."""
+    rows = settings.count("batch_size")
+    return rows * settings.count("grpo_samples") if _learns(settings) == "rewards" else rows
+
+
+def _sampling(settings: Settings) -> Sampling | None:
+    """A model that another server samples from leaves this device nothing to do."""
+    if _learns(settings) != "rewards" or settings["vllm_mode"] == "server":
+        return None
+    rows = settings.count("forward_batch_size") * settings.count("grpo_samples")
+    return Sampling(rows, _length(settings), settings.share("vllm_gpu_memory_utilization"))
 
 
 def _rows(settings: Settings) -> Literal["padded", "packed"]:
@@ -207,9 +233,7 @@ def _rows(settings: Settings) -> Literal["padded", "packed"]:
     return "packed"
 
 
-def _optimizer(
-    settings: Settings,
-) -> Literal["fused", "foreach", "8bit", "paged_8bit", "paged_32bit"]:
+def _optimizer(settings: Settings) -> str:
     if settings["optimizer._component_"] is None:
         settings.refuse("optimizer._component_", "must name an optimizer")
     kind = settings.one_of("optimizer._component_", OPTIMIZERS)
@@ -217,10 +241,13 @@ def _optimizer(
 
 
 def _loss(settings: Settings) -> LossChain:
-    if settings.flag("compile"):
-        settings.refuse("compile", "the memory of a compiled step is not traced for other tools")
     if settings["loss._component_"] is None:
         settings.refuse("loss._component_", "must name a loss")
+    learns, has_own = _learns(settings), _builder(settings)[0] == "full"
+    if learns == "pairs":
+        return preferences.compared(LossChain("instead"), 1, own_reference=has_own)
+    if learns == "rewards" and OF_REWARDS.fullmatch(str(settings["loss._component_"])):
+        return LossChain("instead", second_model=has_own)
     return settings.one_of("loss._component_", LOSSES)
 
 
@@ -237,12 +264,25 @@ def _attention(settings: Settings) -> Literal["expanded", "eager"]:
 
 
 def _held(settings: Settings) -> PartlyHeld | None:
-    """Weights that are updated in the backward pass, where each gradient goes as it comes."""
-    key = "optimizer_in_bwd"
-    if not settings.flag(key):
-        return None
-    settings.assume(key, "gradients take from nothing to all of their memory")
-    return PartlyHeld(("gradients",), expected=1)
+    """Weights that are updated in the backward pass, where each gradient goes as it comes; what
+    recipes for several devices divide, as those with a reference model are.
+    """
+    held, key = None, "optimizer_in_bwd"
+    has_reference = _learns(settings) == "rewards" or (
+        _learns(settings) == "pairs" and _builder(settings)[0] == "full"
+    )
+    by = next((each for each in _OF_SEVERAL if settings.is_given(each)), "")
+    if has_reference or by:
+        by = by or ("grpo_samples" if settings.is_given("grpo_samples") else "loss._component_")
+        settings.assume(by, f"a recipe that divides the model (FSDP), {PLANNED}")
+        parts = PARTS["FSDP's full_shard"]
+        share = _GATHERED_OF_TWO if has_reference else GATHERED
+        on_host = parts if settings.flag("fsdp_cpu_offload") else ()
+        held = PartlyHeld(parts, on_host=on_host, buffer_bytes=None, gathered=share)
+    if settings.flag(key):
+        settings.assume(key, "gradients take from nothing to all of their memory")
+        held = replace(held or PartlyHeld((), expected=1), perhaps=("gradients",))
+    return held
 
 
 def _offloads(settings: Settings) -> bool:
@@ -268,6 +308,7 @@ TOOL = Tool(
     version="0.7.0",
     source="pytorch/torchtune@bd2a0fc7c31430972728494fa01aaeeb0ebf1ba1",
     read="2026-11-25",
+    usual=("FSDP", PartlyHeld(PARTS["FSDP's full_shard"], buffer_bytes=None)),
     marks=(
         "model._component_",
         "optimizer._component_",
@@ -286,7 +327,7 @@ TOOL = Tool(
         "adapter": _adapter,
         "sequence_length": _length,
         "rows": _rows,
-        "micro_batch": lambda settings: settings.count("batch_size"),
+        "micro_batch": preferences.rows(_samples, _learns),
         "accumulation": _accumulation,
         "optimizer": _optimizer,
         "clips": lambda settings: settings["clip_grad_norm"] is not None,
@@ -296,8 +337,15 @@ TOOL = Tool(
         "kernels": lambda settings: TrainerQuirks(),
         "offloads": _offloads,
         "held": _held,
+        "sampling": _sampling,
     },
     recipe={
+        "learns": _learns,
+        "preference": lambda settings: (
+            preferences.section("sigmoid", settings.number("loss.beta"))
+            if _learns(settings) == "pairs"
+            else None
+        ),
         "learning_rate": lambda settings: settings.number("optimizer.lr"),
         "schedule": lambda settings: (
             "cosine" if "cosine" in str(settings["lr_scheduler._component_"]) else "constant"
@@ -316,17 +364,11 @@ TOOL = Tool(
     decides={
         "ac_mode": "selective checkpointing is not traced",
         "ac_option": "selective checkpointing is not traced",
-        "fsdp_cpu_offload": SHARDING,
-        "fsdp_reshard_after_forward": SHARDING,
-        "custom_sharded_layers": SHARDING,
         "tensor_parallel_dim": SHARDING,
         "tensor_parallel_plan._component_": SHARDING,
-        "data_parallel_shard_dim": SHARDING,
-        "data_parallel_replicate_dim": SHARDING,
         "context_parallel_dim": SHARDING,
         "quantizer._component_": "fake quantisation is not traced",
         "quantizer.groupsize": "fake quantisation is not traced",
-        "loss.beta": _PREFERENCES,
         "loss.label_smoothing": _PREFERENCES,
         "teacher_model._component_": "distillation is not planned yet",
         "teacher_checkpointer._component_": "distillation is not planned yet",
@@ -343,11 +385,17 @@ TOOL = Tool(
         collate_fn enable_async_checkpointing save_every_n_steps optimizer.betas
         optimizer.eps tokenizer.path tokenizer._component_ tokenizer.merges_file
         tokenizer.prompt_template tokenizer.truncation_type run_val_every_n_steps
-        batch_size_val save_last_epoch_only keep_last_n_checkpoints
+        batch_size_val save_last_epoch_only keep_last_n_checkpoints name base_model_path
+        save_every_n_epochs top_k temperature ppo_epochs num_steps stop_token_ids
+        loss.kl_coeff loss.epsilon reward_functions num_fsdp_workers steps_before_sync
+        tokenizer.tokenizer_json_path tokenizer.tokenizer_config_json_path
         """
     ),
     idle_prefixes=(
         "checkpointer.",
+        "ref_checkpointer.",
+        "vllm_",
+        "vllm.",
         "metric_logger.",
         "profiler.",
         "dataset.",
@@ -358,6 +406,8 @@ TOOL = Tool(
     approximations=(
         "torchtune's own blocks are traced as transformers' with its attention, loss, types and"
         " optimizer: their rotary positions are computed in fp32, which is not counted.",
-        "The file does not say which recipe runs it: this is the step on one device.",
+        "The file does not say which recipe runs it: this is the step on one device, unless it"
+        " learns from rewards or trains all weights on preferences.",
+        preferences.APPROXIMATION,
     ),
 )

@@ -34,12 +34,6 @@ DTYPES: dict[Any, Literal["fp32", "bf16", "fp16", "published"]] = {
     "float16": "fp16",
 }
 """transformers 5 loads weights as they were published where nothing else is said."""
-ATTENTION: dict[Any, Literal["sdpa", "eager", "flash2"]] = {
-    None: "sdpa",
-    "sdpa": "sdpa",
-    "eager": "eager",
-    "flash_attention_2": "flash2",
-}
 
 
 def _model(settings: Settings) -> str:
@@ -81,7 +75,7 @@ TOOL = Tool(
         "optimizer": hf.optimizer,
         "clips": hf.clips,
         "recompute": hf.recompute,
-        "attention": lambda settings: settings.one_of("attn_implementation", ATTENTION),
+        "attention": lambda settings: settings.one_of("attn_implementation", hf.ATTENTION),
         "loss": hf.loss,
         "kernels": hf.kernels,
     },

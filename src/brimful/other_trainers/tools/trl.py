@@ -16,6 +16,7 @@ from brimful.other_trainers import training_arguments as hf
 from brimful.other_trainers.job import Sampling, Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
+from brimful.other_trainers.training_arguments import ATTENTION
 from brimful.planning.step import Lora
 from brimful.recipe.preference import OF_JUDGED
 
@@ -83,6 +84,7 @@ DEFAULTS = {
             "lora_alpha": 32,
             "lora_dropout": 0.05,
             "lora_target_modules": None,
+            "lora_modules_to_save": [],
             "use_rslora": False,
             "use_dora": False,
             "load_in_8bit": False,
@@ -99,14 +101,6 @@ DTYPES: dict[Any, Literal["fp32", "bf16", "fp16", "published"]] = {
     "float16": "fp16",
     "auto": "published",
 }
-ATTENTION: dict[Any, Literal["sdpa", "eager", "flash2"]] = {
-    None: "sdpa",
-    "sdpa": "sdpa",
-    "eager": "eager",
-    "flash_attention_2": "flash2",
-    "kernels-community/flash-attn2": "flash2",
-}
-"""Without a choice transformers takes sdpa."""
 USUAL_TARGETS = "usual"
 """Value of the fact "adapter targets" where peft chooses the layers by the type of the model."""
 
@@ -145,9 +139,9 @@ def _autocast(settings: Settings) -> Literal["none", "bf16", "fp16"]:
     return hf.autocast(settings)
 
 
-def _quantize(settings: Settings) -> Literal["none", "nf4", "nf4_single"]:
+def _quantize(settings: Settings) -> Literal["none", "nf4", "nf4_single", "int8"]:
     if settings.flag("load_in_8bit"):
-        settings.refuse("load_in_8bit", "8-bit layers (LLM.int8) are not traced")
+        return "int8"
     if not settings.flag("load_in_4bit"):
         return "none"
     settings.one_of("bnb_4bit_quant_type", {"nf4": ""})
@@ -160,7 +154,7 @@ def _quantize(settings: Settings) -> Literal["none", "nf4", "nf4_single"]:
 
 
 def _adapter(settings: Settings) -> Lora | None:
-    """fp32 as peft leaves them, bf16 on a 4-bit base."""
+    """fp32 as peft leaves them, bf16 on a quantised base."""
     if not settings.flag("use_peft"):
         return None
     given = settings["lora_target_modules"]
@@ -169,8 +163,9 @@ def _adapter(settings: Settings) -> Lora | None:
         settings.count("lora_r"),
         targets,
         settings.share("lora_dropout"),
-        "bf16" if settings.flag("load_in_4bit") else "fp32",
+        "fp32" if _quantize(settings) == "none" else "bf16",
         settings.flag("use_dora"),
+        saved=",".join(settings.names("lora_modules_to_save")),
     )
 
 
@@ -390,7 +385,6 @@ TOOL = Tool(
     },
     decides={
         **hf.DECIDES,
-        "lora_modules_to_save": "further trained copies of modules are not traced",
         "lora_target_parameters": _UNTRACED,
         "bnb_4bit_quant_storage": _UNTRACED,
         "model_init_kwargs": "further arguments of the model are not understood",

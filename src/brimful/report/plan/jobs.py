@@ -45,6 +45,7 @@ LOSSES: Texts = {
     "chunked": "in 8 pieces",
     "chunked_outputs": "in 8 pieces, of logits that stand",
     "tiled": "in tiles, computed again",
+    "values": "of scores, beside whole logits",
 }
 KERNELS: Texts = {
     "fused_rms_norm": "fused RMSNorm",
@@ -59,6 +60,7 @@ WORDS: Mapping[Any, str] = {
     False: "no",
     "nf4": "4 bits, double quantisation",
     "nf4_single": "4 bits",
+    "int8": "8 bits (LLM.int8)",
     None: "nothing",
     "ends": "norms, embeddings and head",
     "reentrant": "every block, reentrant",
@@ -72,6 +74,8 @@ WORDS: Mapping[Any, str] = {
     "foreach": "AdamW",
     "fused": "AdamW, fused",
     "8bit": "AdamW, 8-bit states",
+    "bnb_8bit": "AdamW, 8-bit states",
+    "bnb_paged_8bit": "AdamW, 8-bit states, paged",
     "paged_8bit": "AdamW, 8-bit states, paged",
     "paged_32bit": "AdamW, paged",
 }
@@ -146,6 +150,8 @@ def _answer(entry: Entry) -> str:
         between = format_between(format_duration, step.low, step.high)
         rate = format_count(entry.tokens / step.value)
         words += f"; a step about {format_duration(step.value)} ({between}), {rate} tokens/s"
+    if entry.device.architecture:
+        words += "; how long a step takes is not known: no run on AMD's GPUs was compared"
     return words
 
 
@@ -208,7 +214,8 @@ def _adapter(adapter: Lora | None) -> str:
     kind = "DoRA" if adapter.dora else "LoRA"
     dropout = f", dropout {adapter.dropout:g}" * (adapter.dropout > 0)
     targets = adapter.targets.replace(",", ", ")
-    return f"{kind} of rank {adapter.rank} in {adapter.dtype} on {targets}{dropout}"
+    saved = f", beside copies of {adapter.saved}" * bool(adapter.saved)
+    return f"{kind} of rank {adapter.rank} in {adapter.dtype} on {targets}{dropout}{saved}"
 
 
 def _terms(entry: PlannedJob) -> list[str]:
