@@ -12,8 +12,8 @@ data, whose prompts and padding the plan counts as scored. Bytes as asked for.
 
 Step times and memory of the process: a real `brimful train` of `STEPS` steps in a process of its
 own and one thread; predicted is the interval of the plan that it printed before it loaded the
-model, measured is what its journal has, without what other programs took of the CPU. The plan counts
-prompts as scored, too, and in two layers most of the work is the head's: times are predicted long.
+model, measured is what its journal has, without what other programs took of the CPU. The plan's time
+does not count the padding of padded rows.
 
 With a file, configurations whose rows it holds are not measured again. The record is written once all
 are there. Fails where a peak is off by more than `TOLERANCE` on full rows, or a step time is outside.

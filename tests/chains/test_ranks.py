@@ -125,7 +125,7 @@ def test_two_ranks_learn_preferences_like_one_process(
 
     (folder, _) = map(Path, ranks(2, short_of_memory))
 
-    _assert_same_steps(folder, alone)
+    _assert_same_steps(folder, alone, 1e-6)
     _assert_same_weights(folder, alone)
     named = [[each["named"][name] for each in _steps(each)] for each in (folder, alone)]
     assert named[0] == pytest.approx(named[1], rel=1e-3, abs=1e-6)
