@@ -19,6 +19,7 @@ HEAVY = (
     "tensorboard",
     "safetensors",
     "jinja2",
+    "bitsandbytes",
 )
 """What takes long to import."""
 
@@ -63,6 +64,14 @@ def test_planning_loads_numpy_and_no_framework() -> None:
     assert _loaded_after(
         "import brimful.planning.derive, brimful.chains.plans, brimful.planning.surveyed"
     ) == {"numpy"}
+
+
+def test_steps_of_other_tools_load_no_quantisation_before_it_is_asked_for() -> None:
+    """It writes to the terminal as it is loaded, unless it is told not to."""
+    loaded = _loaded_after("import brimful.other_trainers.stand_ins")
+
+    assert "torch" in loaded
+    assert "bitsandbytes" not in loaded
 
 
 def test_looking_at_runs_loads_no_torch_not_even_in_a_notebook() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.optimization import Adafactor
 
+from brimful.model.published import import_adapters
 from brimful.other_trainers.optimizers import SMALLEST, OptimizerStates
 from brimful.rehearsal.optimizers import PAGED_FROM
 from brimful.rehearsal.recorder import note_kernel
@@ -21,6 +21,9 @@ def optimizer_in_torch(name: str, parameters: list[nn.Parameter]) -> Any:
         parameters: What it updates.
     """
     if name == "adafactor":
+        import_adapters(quantized=False)  # quietly, before transformers does
+        from transformers.optimization import Adafactor  # noqa: PLC0415 - half a second
+
         return Adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False)
     kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
     return kinds[name](parameters, lr=1e-3, foreach=True)
