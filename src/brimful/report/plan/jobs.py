@@ -95,7 +95,7 @@ def job_lines(
         width: Width of the terminal.
     """
     read = reads[0]
-    lines = [line for each in _answers(name, read, entries) for line in wrapped(each, width, 2)]
+    lines = [line for each in _answers(name, reads, entries) for line in wrapped(each, width, 2)]
     lines += ["", *_facts(read, width)]
     for other, entry in zip(reads, entries, strict=True):
         lines += [line for each in _otherwise(read, other, entry) for line in wrapped(each, width)]
@@ -107,7 +107,7 @@ def job_lines(
         lines += wrapped("A key that decides nothing in your job is left out by `KEY=null`.", width)
     planned = [entry for entry in entries if isinstance(entry, PlannedJob)]
     lines += _memory(planned, width)
-    lines += ["", *(part for each in _notes(read) for part in wrapped(each, width, 2))]
+    lines += ["", *(part for each in _notes(reads) for part in wrapped(each, width, 2))]
     return lines
 
 
@@ -121,11 +121,13 @@ def exit_code(entries: Sequence[Entry]) -> int:
     return 0 if any(entry.verdict == "fits" for entry in planned) else 1
 
 
-def _answers(name: str, read: ReadJob, entries: Sequence[Entry]) -> list[str]:
-    heading = f"{read.tool.title}, {name}"
-    keys = ", ".join(each.partition(":")[0] for each in read.assumed)
-    assumes = f"; this rests on what is assumed of {keys}" if keys else ""
-    return [f"{heading}: {_answer(entry)}{assumes}" for entry in entries]
+def _answers(name: str, reads: Sequence[ReadJob], entries: Sequence[Entry]) -> list[str]:
+    answers = []
+    for read, entry in zip(reads, entries, strict=True):
+        keys = ", ".join(each.partition(":")[0] for each in read.assumed)
+        assumes = f"; this rests on what is assumed of {keys}" if keys else ""
+        answers.append(f"{read.tool.title}, {name}: {_answer(entry)}{assumes}")
+    return answers
 
 
 def _answer(entry: Entry) -> str:
@@ -243,11 +245,12 @@ def _by_size(term: tuple[str, int]) -> int:
     return -term[1]
 
 
-def _notes(read: ReadJob) -> list[str]:
-    tool = read.tool
+def _notes(reads: Sequence[ReadJob]) -> list[str]:
+    tool = reads[0].tool
     notes = [
         f"By the tables of {tool.title} {tool.version} ({tool.source}, read"
         f" {tool.read}); another version may have other defaults."
     ]
-    assumed = [f"Assumed: {each}." for each in read.assumed]
+    every = dict.fromkeys(each for read in reads for each in read.assumed)
+    assumed = [f"Assumed: {each}." for each in every]
     return [*assumed, *notes, *(as_note(each, "B105") for each in tool.approximations)]
