@@ -60,7 +60,7 @@ OTHERS: Mapping[str, OptimizerStates] = {
 KEPT: Mapping[str, OptimizerStates] = {**_ADAMW, **OTHERS}
 """By the variant of a ForeignStep, which is transformers' name but for bitsandbytes' AdamW."""
 OWN: Mapping[str, str] = {"bnb_8bit": "8bit", "bnb_paged_8bit": "paged_8bit"}
-"""Variants of brimful's own that are the same but for embeddings; on a CPU these are traced."""
+"""brimful's own variants that are the same but for embeddings, with what a CPU makes meanwhile."""
 IN_TORCH = ("sgd", "adagrad", "rmsprop", "adafactor")
 """By transformers' name: those whose own code, in torch and transformers, is traced."""
 BY_NAME: Mapping[str, str] = {

@@ -76,7 +76,12 @@ class EightBitAdamW(torch.optim.Optimizer):
         paged: Whether large states live in memory that the driver moves, on CUDA, so that they take
             nothing from the allocator.
         cuda: One kernel updates in place; a CPU holds both states of a tensor in fp32 meanwhile.
+
+    Attributes:
+        wide: Ids of parameters whose states are in fp32, beside small ones.
     """
+
+    wide: Collection[int] = ()
 
     def __init__(self, groups: list[JsonDict], *, paged: bool, cuda: bool = True) -> None:
         super().__init__(groups, {"fused": False})
@@ -101,7 +106,7 @@ class EightBitAdamW(torch.optim.Optimizer):
 
     def update(self, parameter: Tensor, states: Tensors) -> None:
         """Update one parameter with its gradient."""
-        if self._cuda or parameter.numel() < EIGHT_BIT_FROM:
+        if self._cuda or "absmax1" not in states:
             every = list(states.values())
             read: tuple[Any, ...] = (parameter, parameter.grad, *every)
             note_kernel("adamw_8bit", "optimizer", read, (parameter, *every))
@@ -110,7 +115,7 @@ class EightBitAdamW(torch.optim.Optimizer):
 
     def _states(self, parameter: Tensor) -> Tensors:
         count = parameter.numel()
-        if count < EIGHT_BIT_FROM:
+        if count < EIGHT_BIT_FROM or id(parameter) in self.wide:
             return {
                 name: torch.empty_like(parameter, dtype=torch.float32)
                 for name in ("state1", "state2")

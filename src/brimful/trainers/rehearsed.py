@@ -20,23 +20,18 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, masking_
 
 from brimful.base.errors import BrimfulError, PlanError
 from brimful.base.types import JsonDict
-from brimful.planning.step import StepSpec
+from brimful.other_trainers.optimizers import BY_NAME, KEPT
+from brimful.other_trainers.stand_ins import ForeignStep
 from brimful.planning.trace import Trace
 from brimful.rehearsal.foreign import blocks_or_none, copies_without_weights, optimizer_like
 from brimful.rehearsal.models import count_parameters
-from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.optimizers import optimizer_for
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import CPU, Recording, fake_world, materialised
 from brimful.trainers.known_values import KnownValues
 
 Batch = Mapping[str, Any]
-EIGHT_BIT = {
-    "adamw_8bit": "8bit",
-    "adamw_bnb_8bit": "8bit",
-    "paged_adamw_8bit": "paged_8bit",
-}
-"""transformers' names of bitsandbytes' optimizers whose states a rehearsal knows."""
 _LOGS = ("_metrics", "_logs", "_stored_metrics")
 """Attributes in which TRL's trainers collect what they log."""
 
@@ -69,13 +64,13 @@ def rehearse(trainer: Any, step: RehearsedStep) -> Trace:
     Raises:
         PlanError: the step cannot be traced without real values.
     """
-    spec = StepSpec(
+    spec = ForeignStep(
         config_json="{}",
         sequence_length=0,
         cuda=step.cuda,
         flash=step.flash,
         accumulates=step.passes > 1,
-        optimizer=EIGHT_BIT.get(_optimizer_name(trainer), "fused"),  # type: ignore[arg-type]
+        optimizer=BY_NAME.get(_optimizer_name(trainer), "fused"),
     )
     modules = {name: each for name, each in vars(trainer).items() if isinstance(each, nn.Module)}
     try:
@@ -100,7 +95,7 @@ class _Rehearsal:
     """One run of the loop. Exists inside `fake_world`."""
 
     def __init__(
-        self, trainer: Any, step: RehearsedStep, spec: StepSpec, modules: dict[str, nn.Module]
+        self, trainer: Any, step: RehearsedStep, spec: ForeignStep, modules: dict[str, nn.Module]
     ) -> None:
         self._trainer, self._step, self._spec, self._modules = trainer, step, spec, modules
         self._values = KnownValues()
@@ -158,9 +153,8 @@ class _Rehearsal:
 
     def _optimizer(self, shadow: Any) -> Any:
         """Return the optimizer of the copied model; None where the trainer itself makes it."""
-        if self._spec.optimizer in EIGHT_BIT.values():
-            trained = [each for each in shadow.model.parameters() if each.requires_grad]
-            made = optimizer_of(self._spec, trained)
+        if self._spec.optimizer in KEPT:  # kernels that cannot be traced
+            made = optimizer_for(self._spec, shadow.model)
             for group in made.param_groups:
                 group["lr"] = shadow.args.learning_rate  # which the schedule asks for
             return made

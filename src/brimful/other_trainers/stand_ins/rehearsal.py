@@ -31,7 +31,7 @@ from brimful.rehearsal.models import (
     with_4bit_layers,
     with_adapters,
 )
-from brimful.rehearsal.optimizers import optimizer_for, trainable_parameters
+from brimful.rehearsal.optimizers import optimizer_for, optimizer_of, trainable_parameters
 from brimful.rehearsal.ranks import fake_group
 from brimful.rehearsal.training import divided, loss_of, loss_of_part, model_loss, prepare
 from brimful.training.method import LossSum
@@ -85,11 +85,13 @@ def _foreign_optimizer(spec: ForeignStep, model: nn.Module) -> Any:
     parameters = trainable_parameters(model)
     if spec.optimizer in IN_TORCH:
         return optimizer_in_torch(spec.optimizer, parameters)
-    if not spec.cuda and spec.optimizer in OWN:
-        spec = replace(spec, optimizer=OWN[spec.optimizer])
     if spec.optimizer not in KEPT:
         return optimizer_for.dispatch(StepSpec)(spec, model)
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    if not spec.cuda and spec.optimizer in OWN:
+        made = optimizer_of(replace(spec, optimizer=OWN[spec.optimizer]), parameters)
+        made.wide = embeddings
+        return made
     return KeptStates(parameters, KEPT[spec.optimizer], embeddings, cuda=spec.cuda)
 
 
