@@ -3,6 +3,7 @@ changed without a word.
 
     python benchmarks/corruption.py [--trials 400] [--seed 0] [--minutes 10] [--folder FOLDER]
                                     [--share 1/2] [--only WORD] [--numbers N...] [--again]
+                                    [--record NAME]
 
 Finished and unfinished runs of every kind are made once, and mirrors of runs, a study, a chain of
 rounds, a drawing of samples, bases of runs and a cache (damaged_runs.py). A trial copies one of them, damages one file of
@@ -337,6 +338,7 @@ def main() -> None:
     parser.add_argument("--share", default="1/1", help="which part of the trials, of how many")
     parser.add_argument("--numbers", type=int, nargs="+", help="only these trials")
     parser.add_argument("--again", action="store_true", help="make those anew that ended badly")
+    parser.add_argument("--record", default="corruption", help="its name")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
@@ -345,7 +347,7 @@ def main() -> None:
         make_trials(options, folder)
         record = record_of(read_results(folder / RESULTS, options.seed))
         os.chdir("/")
-    write_record("corruption", {"seed": options.seed, **record})
+    write_record(options.record, {"seed": options.seed, **record})
     print(json.dumps(record, indent=1))
     sys.exit(bool(record["bad"]))
 

@@ -68,6 +68,27 @@ def test_the_zip_file_holds_the_model_once_and_a_run_however_it_is_called(run_fo
         }
 
 
+def test_a_folder_of_someone_else_puts_no_file_from_outside_into_the_zip_and_no_html_into_the_cell(
+    run_folder: Path, shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run_folder.parent)
+    (run_folder.parent / "secret").write_text("secret")
+    (run_folder / "notes").symlink_to(run_folder.parent / "secret")
+    (run_folder / "more").symlink_to(run_folder.parent, target_is_directory=True)
+    os.mkfifo(run_folder / "pipe")
+    odd = run_folder.rename(run_folder.parent / '"><img src=x onerror=alert(1)>')
+
+    with zipfile.ZipFile(takeaway.download(odd)) as archive:
+        names = {name.removeprefix(f"{odd.name}/") for name in archive.namelist()}
+    assert names == {"report.html", "model/config.json", "model/model.safetensors"}
+    assert "<img" not in shown.html
+    monkeypatch.setattr(takeaway, "run_command", lambda *_: "")
+    monkeypatch.setattr(takeaway, "send", lambda *_, **__: 'https://hub/"><img src=x>')
+    takeaway.push(odd, "you/tiny")
+    assert len(shown.outputs) == 2
+    assert "<img" not in shown.html
+
+
 def test_what_a_run_removes_while_it_is_zipped_is_left_out(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +188,7 @@ class _Hub(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(200, {"id": "you/tiny", "sha": "1", "siblings": []})
 
-    def _answer(self, status: int, value: dict[str, object]) -> None:
+    def _answer(self, status: int, value: object) -> None:
         body = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -253,6 +274,21 @@ def test_an_export_that_is_older_than_the_model_is_not_sent(
     } == {"new.json"}
     assert (export / "old.json").exists(), "nobody's export is replaced"
     assert [path.name for path in run_folder.iterdir() if path.name.startswith(".export")] == []
+
+
+@pytest.mark.parametrize("answer", ["null", "[]", "a text"])
+def test_a_hub_that_answers_with_something_else_is_one_message(
+    run_folder: Path,
+    hub: type[_Hub],
+    shown: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+) -> None:
+    sent = _Hub._answer
+    monkeypatch.setattr(hub, "_answer", lambda self, *_: sent(self, 200, answer))
+    (run_folder / "model").rename(run_folder / "export")
+    with pytest.raises(RequestError, match="the hub did not take you/tiny"):
+        takeaway.push(run_folder, "you/tiny")
 
 
 def test_a_hub_that_refuses_says_how_to_log_in(

@@ -7,6 +7,7 @@ import uuid
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def download(run: str | Path) -> Path:
     except ImportError:
         link = Path(os.path.relpath(path)).as_posix()
         show(
-            f'<a href="{link}" download>{path.name}</a> ({format_bytes(path.stat().st_size)})',
+            f'<a href="{escape(link)}" download>{escape(path.name)}</a>'
+            f" ({format_bytes(path.stat().st_size)})",
             f"{path} ({format_bytes(path.stat().st_size)})",
         )
     return path
@@ -100,11 +102,14 @@ def packed(folder: Path) -> Path:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Of a run or several, in order; folders that are removed meanwhile are left out."""
+    """Of a run or several, in order; folders that are removed meanwhile are left out, and so are
+    links, which lead out of it, and pipes.
+    """
     for place, folders, files in os.walk(folder):
         left_out = LEFT_OUT | COPIES if MODEL_FOLDER in folders else LEFT_OUT
         folders[:] = sorted(set(folders) - left_out)
-        yield from (Path(place) / name for name in sorted(set(files) - left_out))
+        paths = (Path(place) / name for name in sorted(set(files) - left_out))
+        yield from (path for path in paths if path.is_file() and not path.is_symlink())
 
 
 def push(run: str | Path, repo_id: str, *, private: bool = True) -> str:
@@ -136,7 +141,8 @@ def push(run: str | Path, repo_id: str, *, private: bool = True) -> str:
             exported = Path(aside) / exported.name
             run_command(["export", str(folder), "--to", str(exported)])
         address = send(exported, repo_id, private=private)
-    show(f'<a href="{address}">{address}</a>', address)
+    shown = escape(address)
+    show(f'<a href="{shown}">{shown}</a>', address)
     return address
 
 
@@ -154,7 +160,6 @@ def send(folder: Path, repo_id: str, *, private: bool) -> str:
         RequestError: the hub refused, or cannot be reached; with the way out.
     """
     from huggingface_hub import HfApi  # noqa: PLC0415 - only for this
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError  # noqa: PLC0415
 
     api: Any = HfApi()
     try:
@@ -162,7 +167,7 @@ def send(folder: Path, repo_id: str, *, private: bool) -> str:
         api.upload_folder(
             repo_id=repo_id, folder_path=folder, commit_message="Trained with brimful"
         )
-    except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
+    except Exception as error:  # the library's network and parsing layers raise any class
         reason = reason_of(error)
         raise RequestError(
             f"the hub did not take {repo_id}: {reason}. Log in with a token that may write: from"

