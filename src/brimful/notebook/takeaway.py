@@ -102,8 +102,8 @@ def packed(folder: Path) -> Path:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Of a run or several, in order; folders that are removed meanwhile are left out, and so are
-    links, which lead out of it, and pipes.
+    """Yield the files of a folder of one run or several, in order: no links, which may lead out of
+    it, no pipes, and nothing that is removed meanwhile.
     """
     for place, folders, files in os.walk(folder):
         left_out = LEFT_OUT | COPIES if MODEL_FOLDER in folders else LEFT_OUT

@@ -81,7 +81,7 @@ class PartlyHeld:
         buffer_bytes: Most bytes of communication buffers and gathered weights; None: FSDP's.
         has_masters: 16-bit weights that train have fp32 copies and states beside them (DeepSpeed).
         gathered: Largest share of the weights that FSDP gathers at once.
-        perhaps: Terms of which all is expected, and there may be nothing.
+        perhaps: Terms that are expected whole, but may take nothing.
         is_known: The expected part is certain.
         copies_gradients: Gradients stand a second time in buckets (DDP).
     """
@@ -117,7 +117,7 @@ class PartlyHeld:
 
 
 DDP = PartlyHeld((), copies_gradients=True)
-"""Of several devices where a file divides nothing, as accelerate wraps a model."""
+"""What one of several devices holds where a file divides nothing: accelerate wraps with DDP."""
 COMPILES = ("torch_compile", "compile")
 """Keys that compile the step."""
 COMPILED = (
@@ -185,7 +185,7 @@ def _of_deepspeed(value: Any) -> Division:
 
 
 def _named(name: str, stage: int) -> Json:
-    """Return `zero_optimization` of a file that is known by its name. Those of LLaMA-Factory do not
+    """Return the `zero_optimization` that a file's name stands for. LLaMA-Factory's files do not
     overlap communication.
     """
     zero: JsonDict = {"stage": stage, "overlap_comm": not name.startswith("ds_")}

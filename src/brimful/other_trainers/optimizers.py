@@ -15,12 +15,13 @@ SMALLEST = 4096
 
 @dataclass(frozen=True)
 class OptimizerStates:
-    """States of an optimizer whose kernel updates a parameter in place, without temporaries.
+    """What an optimizer keeps of each parameter between updates. Its kernel updates parameters in
+    place and allocates nothing meanwhile.
 
     Attributes:
-        states: State tensors, each of as many elements as the parameter.
-        bits: Of an element of a state; 32 in tensors of fewer than SMALLEST elements.
-        block: Elements that share an fp32 scale; 0: none do.
+        states: Number of state tensors, each of as many elements as the parameter.
+        bits: Bits of an element of a state; 32 in tensors of fewer than SMALLEST elements.
+        block: Number of elements that share an fp32 scale; 0: there are no scales.
         paged: Large states live in memory that the driver moves.
         wide_embeddings: States of embeddings have 32 bits: transformers' Trainer registers them so
             for bitsandbytes' 8-bit optimizers.

@@ -27,12 +27,12 @@ those of the plan's recipe.
 
 
 def save_plans(path: Path, recipe: Recipe, plans: Mapping[str, Plan]) -> None:
-    """Write the plans of a recipe's trainings, and the recipe.
+    """Write a file that holds a recipe and the plan of each of its trainings, for `load_plan`.
 
     Args:
         path: The file.
-        recipe: The whole one.
-        plans: By variant of a study; "" is the plan of all others.
+        recipe: The recipe of the whole job.
+        plans: Plan of each variant of a study, by name; "" is the plan of all other trainings.
 
     Raises:
         RunFolderError: the file cannot be written.

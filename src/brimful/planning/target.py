@@ -31,8 +31,9 @@ libraries imported late (peft alone 28 MiB, where the data are not known yet), t
 kernels that the matrix library makes for each shape and keeps (docs/log).
 """
 GROWTH_WITH_KERNELS_BYTES = (150 * MIB, 70 * MIB)
-"""The same, plus or minus, where it keeps as many kernels as it may: 256, in bf16 of 0.37 MiB each
-(an EPYC, over a run) to 0.54 to 1.03 MiB (a Xeon with AMX, by product); those in fp32 take 6 KiB.
+"""Expected growth, and by how much it may be more or less, of runs in bf16 whose passes have many
+lengths: the matrix library then keeps as many kernels as it may, 256. One takes 0.37 MiB on an EPYC
+(mean of a run) and 0.54 to 1.03 MiB on a Xeon with AMX (by product); in fp32 6 KiB.
 """
 HOST_USABLE_SHARE = 0.9
 """Share of the free host memory that a run may use; the rest is left to other programs."""
@@ -107,8 +108,8 @@ def target_of(
         process_bytes: Bytes that the process holds before the model exists, on a CPU; they are no
             longer free.
         leave_bytes: Memory to leave to other programs, such as a desktop.
-        keeps_kernels: Whether a CPU's products make kernels for many shapes, as in bf16 those of
-            passes of many lengths do.
+        keeps_kernels: Whether the run computes in bf16 in passes of many lengths: a CPU's matrix
+            library then keeps a kernel for each shape.
     """
     usable_bytes = device.memory_bytes
     if device.free_memory_bytes is not None:

@@ -46,7 +46,8 @@ times as long as one of 128, its first one 3 to 8 times as much longer (one thre
 ENOUGH_FOR_TWO_S = 1.5
 """Time for measuring from which such an entry is worth timing again (assumption)."""
 ENOUGH_PASSES, FEW_PASSES = 5, 1.3
-"""How much wider it is at least where fewer passes were timed. Within a second they differ less
+"""With fewer timed passes than the first number, the interval of the step time is wider by at least
+the second. Within a second they differ less
 than the steps of a run: on a virtual machine with two cores steps of equal work took 0.7 to 1.2 s,
 and short runs 0.7 to 1.9 times as long as predicted (n = 14), whatever passes said.
 """
@@ -108,9 +109,9 @@ class TimedPasses:
 
     @property
     def share(self) -> Bounds:
-        """Return measured over predicted step time, 5th and 95th percentile: wider the more the
-        passes differed, and the more other programs took, because the run may have the machine for
-        itself or share it.
+        """Return the interval of measured over predicted step time, 5th to 95th percentile. It is
+        wider the more the timed passes differed among themselves, and the more processor time other
+        programs took: the run itself may share the machine or have it alone.
         """
         low, high = LEAST_SPREAD
         slowdown = min(1 / max(1 - self.lost_share, 0.1), MOST_SLOWDOWN)

@@ -257,7 +257,7 @@ class _Stamps:
 
     @property
     def repeated_s(self) -> list[float]:
-        """Return the same without the first pass of each kind, where it was repeated."""
+        """Return the seconds of all passes, without the first of each kind that ran again."""
         return [total for each in self.passes_s.values() for total, _ in each[len(each) > 1 :]]
 
     @property

@@ -357,4 +357,6 @@ _WITHOUT_LOGITS: Mapping[str, Callable[[Tensor, Network, LossChain], Tensor]] = 
     "tiled": _tiled,
     "values": _values,
 }
-"""Losses that no gradient of whole logits belongs to, by the name of the cross-entropy."""
+"""Losses whose backward pass never holds a gradient of the whole logits, by the name of the
+cross-entropy.
+"""

@@ -141,7 +141,7 @@ def _builder(settings: Settings) -> tuple[Literal["full", "lora", "qlora"], str]
 
 
 def _model(settings: Settings) -> str:
-    """The model of brimful's catalog that a builder is named after."""
+    """Return the model of brimful's catalog that has the name of the builder."""
     _, name = _builder(settings)
     plain = name.removesuffix("_base").removesuffix("_instruct")
     for each in (name, plain, f"{name}_hf", f"{name}_instruct"):
@@ -193,7 +193,7 @@ ASSUMED_TOKENS = 2048
 
 
 def _length(settings: Settings) -> int:
-    """Tokens of an example; of a prompt with its answer."""
+    """Return the longest sequence in tokens: an example or, with GRPO, a prompt and its answer."""
     key, answers = "tokenizer.max_seq_len", 0
     if _learns(settings) == "rewards":
         answers = settings.count("max_generated_tokens")
@@ -213,13 +213,13 @@ def _learns(settings: Settings) -> str:
 
 
 def _samples(settings: Settings) -> int:
-    """Rows of a pass; of rewards all answers to a batch of prompts."""
+    """Return how many samples a pass has; with GRPO all answers to a batch of prompts."""
     rows = settings.count("batch_size")
     return rows * settings.count("grpo_samples") if _learns(settings) == "rewards" else rows
 
 
 def _sampling(settings: Settings) -> Sampling | None:
-    """A model that another server samples from leaves this device nothing to do."""
+    """Return how answers are drawn; None where nothing is, or a server of its own does it."""
     if _learns(settings) != "rewards" or settings["vllm_mode"] == "server":
         return None
     rows = settings.count("forward_batch_size") * settings.count("grpo_samples")
@@ -264,8 +264,9 @@ def _attention(settings: Settings) -> Literal["expanded", "eager"]:
 
 
 def _held(settings: Settings) -> PartlyHeld | None:
-    """Weights that are updated in the backward pass, where each gradient goes as it comes; what
-    recipes for several devices divide, as those with a reference model are.
+    """Return what a device holds in part: with `optimizer_in_bwd` each gradient is freed within the
+    backward pass, and recipes for several devices, among them those with a reference model, divide
+    the model by FSDP.
     """
     held, key = None, "optimizer_in_bwd"
     has_reference = _learns(settings) == "rewards" or (

@@ -16,7 +16,6 @@ from brimful.other_trainers import training_arguments as hf
 from brimful.other_trainers.job import Sampling, Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
-from brimful.other_trainers.training_arguments import ATTENTION
 from brimful.planning.step import Lora
 from brimful.recipe.preference import OF_JUDGED
 
@@ -304,7 +303,7 @@ _IDLE_CALLBACKS = ("push_to_hub_revision",)
 def _attention(settings: Settings) -> Literal["sdpa", "eager", "flash2"]:
     if settings.flag("use_flash_attention_2"):
         return "flash2"
-    return settings.one_of("attn_implementation", ATTENTION)
+    return settings.one_of("attn_implementation", hf.ATTENTION)
 
 
 def _offloads(settings: Settings) -> bool:
