@@ -80,7 +80,13 @@ METHODS = {
 }
 """How most people tune."""
 LENGTH = 2048
-RECIPES = ("code-full", "gpt-124m", "okadfa-small", "quickstart", "tiny-gpt")
+RECIPES = (
+    *("code-full", "code-offline-base", "code-qlora", "code-rank-study", "code-rft"),
+    *("code-smollm2", "code-smollm2-full", "code-smollm2-qlora", "continue-text", "gpt-124m"),
+    *("gsm8k-rft", "lora", "moderation", "moderation-minilm", "moderation-offline"),
+    *("okadfa-ablation", "okadfa-small", "okadfa-wikitext", "quickstart", "shakespeare-char"),
+    *("tiny-encoder", "tiny-gpt", "tiny-gpt-cloud", "unit-base", "unit-rft", "wikitext2-small"),
+)
 """Shipped recipes that are asked about on every kind of card."""
 EVERYWHERE = "code-lora"
 """One that is asked about on all cards."""
