@@ -56,7 +56,7 @@ ROOM_NODES = {
     "recipe": 15_500,
     "hardware": 34_000,
     "model": 38_500,
-    "planning": 67_500,
+    "planning": 68_000,
     "runs": 15_000,
     "data": 83_000,
     "training": 44_000,

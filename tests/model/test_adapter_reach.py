@@ -48,5 +48,15 @@ def test_adapters_are_attached_to_the_other_layers() -> None:
     assert names == {"in_proj"}
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_experts_and_router_are_adapted_where_peft_knows_their_type() -> None:
+    with torch.device("meta"):
+        model = model_of("qwen3_moe", **HEADS, num_experts=2)
+        adapted = with_adapters(model, Lora(4), StepSpec(canonical({}), 8))
+
+    names = {name.rpartition(".lora_A")[0].partition(".mlp.")[2] for name in adapters_of(adapted)}
+    assert names == {"", "experts.base_layer", "experts", "gate"}
+
+
 def adapters_of(model: nn.Module) -> list[str]:
     return [name for name, _ in model.named_parameters() if ".lora_A." in name]

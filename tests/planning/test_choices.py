@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeDevice, MakeRecipe, Refuses
+from peft.utils import transformers_weight_conversion
 from syrupy.assertion import SnapshotAssertion
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from brimful.base.errors import PlanError
 from brimful.base.units import MIB
@@ -18,9 +20,11 @@ from brimful.model import packed_texts
 from brimful.model.attention import NAME
 from brimful.model.description import PACKABLE_ENCODERS
 from brimful.planning.choices import (
+    ADAPTED_EXPERTS,
     BF16_LEAST_WIDTH,
     TEXTS_ATTENTION,
     attention_choice,
+    experts_choice,
     kernels_choice,
     loader_choice,
     loss_chunk_choice,
@@ -506,6 +510,36 @@ def test_a_device_elsewhere_is_taken_to_have_the_kernels_of_a_model(
     if value == "causal_conv1d,fla":
         assert choice is not None
         assert "causal-conv1d and flash-linear-attention are taken to be" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("model_type", "overrides", "value", "told"),
+    [
+        ("qwen3_moe", (), "adapted", "and the router"),
+        ("qwen3_moe", ("adapter.targets=q_proj",), "frozen", "no adapters"),
+        ("gpt_oss", ("quantize=nf4",), "frozen", "no adapters; they stay in 16 bits"),
+    ],
+)
+def test_a_plan_says_what_adapters_and_4_bits_leave_of_experts(
+    model_type: str, overrides: tuple[str, ...], value: str, told: str
+) -> None:
+    recipe = load("lora", overrides=overrides)
+
+    choice = experts_choice(recipe, {"model_type": model_type, "num_experts": 8})
+
+    assert choice is not None
+    assert choice.value == value
+    assert told in choice.reason
+    assert experts_choice(recipe, {"model_type": "gemma4_text", "num_experts": None}) is None
+
+
+def test_experts_that_are_adapted_are_those_of_peft() -> None:
+    patterns = transformers_weight_conversion._MODEL_TO_CONVERSION_PATTERN
+    fused = transformers_weight_conversion._MOE_FUSED_TARGETS
+
+    assert {
+        name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if patterns.get(name) in fused
+    } == ADAPTED_EXPERTS
 
 
 def test_kernels_that_are_not_installed_here_are_named_with_how_to_install_them() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import MakeStep, Refuses
-from transformers import Gemma2Config, Lfm2Config
+from transformers import Gemma2Config, JambaConfig, Lfm2Config
 
 from brimful.base.errors import PlanError
 from brimful.base.types import JsonDict
@@ -391,6 +391,21 @@ def test_a_further_trace_that_disagrees_is_believed(
         record_family(
             family_keys_of(step("llama", sequence_length=24, loss="model", accumulates=False))[-1]
         )
+
+
+def test_blocks_that_multiply_by_packed_weights_are_refused_in_one_sentence(
+    step: MakeStep, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = JambaConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_experts=1, mamba_dt_rank=4
+    )
+    spec = dataclasses.replace(
+        step("llama", **FROZEN, quantize="nf4"), config_json=canonical(config.to_dict())
+    )
+
+    with pytest.raises(PlanError, match=r"jamba model cannot be traced: .*; use quantize=none$"):
+        StoredTraces(spec, None).at(2)
+    assert capfd.readouterr().err == ""
 
 
 STRUCTURE = {"model_type": "llama", "tie_word_embeddings": True, "max_position_embeddings": 131072}

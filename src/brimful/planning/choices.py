@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from brimful.base.errors import PlanError
+from brimful.base.types import Json
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
 from brimful.hardware.kept_rates import BF16_PAYS_FROM
@@ -311,6 +312,53 @@ DISTRIBUTIONS = {
     "causal_conv1d": "causal-conv1d",
 }
 """Packages by the name they are imported by -> the name they are installed by."""
+
+
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Keys of a config that say how many experts a block has."""
+ADAPTED_EXPERTS = frozenset(
+    {
+        "afmoe",
+        "beam",
+        "cohere2_moe",
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "dots1",
+        "ernie4_5_moe",
+        "exaone_moe",
+        "flex_olmo",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "glm_moe_dsa",
+        "hunyuan_v1_moe",
+        "longcat_flash",
+        "mellum",
+        "minimax",
+        "minimax_m2",
+        "mixtral",
+        "olmoe",
+        "qwen3_moe",
+        "qwen3_next",
+        "solar_open",
+    }
+)
+"""`model_type`s whose experts and routers peft 0.21 adapts where all linear layers are asked for:
+it takes them for the linear layers that they were in transformers 4.
+"""
+
+
+def experts_choice(recipe: Recipe, config: Json) -> Choice | None:
+    """State what adapters and 4 bits leave of experts; None where there are none of either."""
+    if recipe.adapter is None or not any(config.get(key) for key in EXPERT_COUNTS):
+        return None
+    kept = "; they stay in 16 bits" * (recipe.quantize == "nf4")
+    if config["model_type"] in ADAPTED_EXPERTS and recipe.adapter.targets == "all-linear":
+        return Choice(
+            "experts", "adapted", f"each, and the router; peft does so for this type{kept}"
+        )
+    why = f"all experts of a block are one tensor, not linear layers: no adapters{kept}"
+    return Choice("experts", "frozen", why)
 
 
 def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice:

@@ -306,8 +306,7 @@ def _decided(prepared: Prepared, result: SearchResult, earlier: Choice | None) -
     yield result.choices["compile"]
     yield choices["loss_chunk"]
     yield choices["attention"]
-    if "kernels" in choices:
-        yield choices["kernels"]
+    yield from (choices[name] for name in ("kernels", "experts") if name in choices)
     yield result.choices["recompute"]
     yield choices["optimizer"]
     yield choices["loader_workers"]

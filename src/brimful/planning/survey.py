@@ -14,6 +14,7 @@ from brimful.hardware.residuals import Residuals
 from brimful.planning.choices import (
     PASSES_OF_MANY_LENGTHS,
     attention_choice,
+    experts_choice,
     kernels_choice,
     loader_choice,
     loss_chunk_choice,
@@ -401,8 +402,9 @@ def prepare(
         "loader_workers": loader_choice(recipe),
         "packing": packing,
     }
-    if (kernels := kernels_choice(model_type, device)) is not None:
-        choices["kernels"] = kernels
+    for choice in (kernels_choice(model_type, device), experts_choice(recipe, facts.config)):
+        if choice is not None:
+            choices[choice.name] = choice
     # Laying out hundreds of steps takes a while, and each micro-batch is asked about often.
     longest_pass_at = (
         None if longest_pass_of is None else cache(longest_pass_of(str(packing.value)))

@@ -211,6 +211,8 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
         warnings.filterwarnings(
             "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
         )  # peft 0.21 asks transformers 5 for it
+        # It looks for ranks of experts among layers before it finds them among parameters.
+        warnings.filterwarnings("ignore", "The following (rank|alpha)_pattern keys", RuntimeWarning)
         try:
             model = get_peft_model(
                 model, config, low_cpu_mem_usage=next(model.parameters()).is_meta

@@ -4,18 +4,21 @@ of the loss.
 
 import dataclasses
 import json
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
 )
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
 from brimful.base.types import JsonDict
 from brimful.model import attention
+from brimful.model.quiet import quiet_logger
 from brimful.planning.architecture import LETTERS, SMALL_STATES, Widths, values_of, widths
 from brimful.planning.family import Family
 from brimful.planning.family_key import GRANULE, StepSize, TraceFamilyKey
@@ -298,7 +301,8 @@ def _record(
 def _as_plan_error(spec: StepSpec) -> Iterator[None]:
     """Say of what torch and transformers raise that the step cannot be traced."""
     try:
-        yield
+        with quiet_logger(FakeTensor.__module__, logging.CRITICAL):  # prints what it raises, too
+            yield
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
         what, said = f"training step of a {spec.config['model_type']} model", str(error)
         if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
@@ -306,6 +310,8 @@ def _as_plan_error(spec: StepSpec) -> Iterator[None]:
                 "what it computes depends on the values of its tensors, such as how many tokens an"
                 " expert gets. No plan can be made of this type; choose another model=NAME."
             )
+        elif spec.quantize == "nf4" and "uint8" in said:
+            said = "its blocks multiply by weights that 4 bits pack; use quantize=none"
         if spec.compiled != "none":
             what, said = what.replace("training", "compiled"), said.partition("\n")[0][:200]
         raise PlanError(f"the {what} cannot be traced: {said}") from error
