@@ -16,7 +16,7 @@ from brimful.chains.devices import rates_of
 from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
 from brimful.model.description import config_values
-from brimful.planning.search import split
+from brimful.planning.longest_pass import split
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.timing import step_time
 from brimful.recipe import ModelRecipe

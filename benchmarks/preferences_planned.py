@@ -1,7 +1,7 @@
 """Learning from pairs on this CPU: peaks and step times, planned and then measured.
 
     python benchmarks/preferences_planned.py --data FOLDER/unit_conversion/rft_nickctomlin.json
-        [--only WORDS] [--kept FILE]
+        [--only WORDS] [--kept FILE] [--further]
 
 The pairs are those of `preferences_cpu.py`; the model is SmolLM2-135M-Instruct cut to two layers.
 
@@ -12,8 +12,10 @@ data, whose prompts and padding the plan counts as scored. Bytes as asked for.
 
 Step times and memory of the process: a real `brimful train` of `STEPS` steps in a process of its
 own and one thread; predicted is the interval of the plan that it printed before it loaded the
-model, measured is what its journal has, without what other programs took of the CPU. The plan's time
-does not count the padding of padded rows.
+model, measured is what its journal has, without what other programs took of the CPU.
+
+`--further`: step times alone, of other lengths, batches, methods, steps and another seed than those that
+the constants of timed passes were looked at with (`planning.timed.FEW_PASSES`); a record of its own.
 
 With a file, configurations whose rows it holds are not measured again. The record is written once all
 are there. Fails where a peak is off by more than `TOLERANCE` on full rows, or a step time is outside.
@@ -39,6 +41,7 @@ from brimful.hardware.probe import probe
 from brimful.kinds.pairs import PairRunData
 from brimful.kinds.run_data import ScoringOptions, gather
 from brimful.model.obtained import folder_of_model
+from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import prepare
 from brimful.recipe import load
@@ -81,11 +84,32 @@ CONFIGURATIONS: dict[str, tuple[str, ...]] = {
 }
 
 
+FURTHER: dict[str, tuple[str, ...]] = {
+    f"{words}, {length} positions, {count} samples, {packing}": (
+        *changes,
+        f"plan.packing={packing}",
+        f"sequence_length={length}",
+        f"batch.sequences={count}",
+        "seed=77",
+        "training.steps=9",
+    )
+    for words, changes, length, count in (
+        ("DPO, LoRA, reference in every pass", (LORA, IN_PASSES), 96, 6),
+        ("DPO, NF4, reference kept", (*NF4, KEPT), 192, 5),
+        ("DPO, full, no reference", (WITHOUT,), 112, 4),
+        ("KTO, LoRA, reference in every pass", ("method=kto", LORA, IN_PASSES), 144, 12),
+        ("demonstrations, LoRA", ("method=sft", "data.path=EXAMPLES", LORA), 104, 14),
+    )
+    for packing in ("padded", "packed")
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True, help="as of preferences_cpu.py")
     parser.add_argument("--only", default="", help="configurations whose name holds this")
     parser.add_argument("--kept", type=Path, help="rows that are there already, and new ones")
+    parser.add_argument("--further", action="store_true", help="other lengths, methods and seed")
     options = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -93,6 +117,9 @@ def main() -> None:
         folder = Path(temporary)
         kept = options.kept or folder / "rows.jsonl"
         _prepare(folder, options.data)
+        if options.further:
+            _further(folder, options.only, kept)
+            return
         found = rows_of(CONFIGURATIONS, options.only, kept, partial(_run, folder))
     rows = [found[name] for name in CONFIGURATIONS if name in found]
     worst = max(abs(row["full_rows"]["error_percent"]) for row in rows)
@@ -102,6 +129,21 @@ def main() -> None:
         print(write_record("preferences_planned", about | {"configurations": rows}))
     if worst > 100 * TOLERANCE or outside:
         sys.exit(f"worst peak {worst:.4f} %; step times outside: {outside}")
+
+
+def _further(folder: Path, only: str, kept: Path) -> None:
+    def run(name: str, changes: tuple[str, ...]) -> dict[str, Any]:
+        examples = str(folder / "examples.jsonl")
+        changes = tuple(each.replace("EXAMPLES", examples) for each in changes)
+        return _trained(folder, name, changes)[0]
+
+    rows = [*rows_of(FURTHER, only, kept, run).values()]
+    outside = [row["configuration"] for row in rows if not row["step_time"]["inside"]]
+    if len(rows) == len(FURTHER):
+        about = {"model": f"{MODEL}, {LAYERS} layers"}
+        print(write_record("preferences_planned_further", about | {"configurations": rows}))
+    if outside:
+        sys.exit(f"step times outside: {outside}")
 
 
 def rows_of(
@@ -132,13 +174,17 @@ def _prepare(folder: Path, data: Path) -> None:
     transformers.AutoTokenizer.from_pretrained(source).save_pretrained(folder / "base")
     pairs = pairs_of_units(data)
     (folder / "pairs.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
+    rows = [{"prompt": each["prompt"], "completion": each["chosen"]} for each in pairs]
+    (folder / "examples.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     text = RECIPE.replace("BASE", str(folder / "base")).replace("STEPS", str(STEPS))
     text = text.replace("DATA", str(folder / "pairs.jsonl")).replace("RUNS", str(folder / "runs"))
     (folder / "recipe.yaml").write_text(text)
 
 
-def _run(folder: Path, name: str, changes: tuple[str, ...]) -> dict[str, Any]:
-    """Train in a process of its own, and then measure steps here."""
+def _trained(
+    folder: Path, name: str, changes: tuple[str, ...]
+) -> tuple[dict[str, Any], Plan, tuple[str, ...]]:
+    """Train in a process of its own, and return its row, its plan and the changes."""
     changes = (*changes, f"run.name={name.replace(', ', '-').replace(' ', '-')}")
     recipe = str(folder / "recipe.yaml")
     words = [sys.executable, "-m", "brimful", "train", recipe, *changes]
@@ -157,6 +203,13 @@ def _run(folder: Path, name: str, changes: tuple[str, ...]) -> dict[str, Any]:
             "measured": found[value],
             "inside": low <= found[value] <= high,
         }
+    return row, plan, changes
+
+
+def _run(folder: Path, name: str, changes: tuple[str, ...]) -> dict[str, Any]:
+    """Train in a process of its own, and then measure steps here."""
+    row, plan, changes = _trained(folder, name, changes)
+    recipe = str(folder / "recipe.yaml")
     # As the run's own rates of this CPU have it.
     fixed = (*changes, f"plan.precision={plan.precision}")
     data = gather(load(recipe, fixed), str(folder / "base"))

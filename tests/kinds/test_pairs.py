@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixture_types import Captured, MakeRecipe
+from fixture_types import Captured, MakeRecipe, Refuses
 from preference_losses import whole_log_probs
 from preference_runs import (
     assert_stopped_ends_like_undisturbed,
@@ -24,7 +24,7 @@ from preference_runs import (
 )
 from rich.console import Console
 
-from brimful.base.errors import Interrupted, RunFolderError
+from brimful.base.errors import DataError, Interrupted, RunFolderError
 from brimful.base.rundir import read_journal, read_json, write_json_atomically
 from brimful.chains import pipeline, plans
 from brimful.cli import main
@@ -91,8 +91,12 @@ def test_a_run_is_planned_trained_scored_and_reported(preferring: MakeRecipe, wa
     kept = read_json(folder / "reference.json")["log_probs"]
     assert ("train" in kept) == (way in {"kept", "full"})
     assert "displaced" in scores["named"]
+    assert scores["named"]["kl"] > 0
+    assert ("kl" in steps[-1]["named"]) == (way != "none")
+    assert ('aria-label="KL: ' in page) == (way != "none")
     if way in {"in passes", "kept"}:
         assert steps[0]["loss"] == pytest.approx(0.6931, abs=1e-3)
+        assert abs(steps[0]["named"]["kl"]) < 1e-6 < steps[-1]["named"]["kl"]
 
 
 @pytest.mark.parametrize("packing", ["packed", "padded"])
@@ -383,3 +387,41 @@ def test_answers_that_both_become_less_likely_are_told_with_their_number(
     assert f"of {count} held-out pairs" in told[0]
     assert f"preference.sft_weight={weight:g} holds" in told[0]
     preferring(*asked, f"preference.sft_weight={weight:g}")
+
+
+def test_answers_that_are_too_long_are_told_with_their_number(
+    preferring: MakeRecipe, tmp_path: Path, refuses: Refuses
+) -> None:
+    """They stop the run, where nothing else is asked for; a pair is dropped as a whole, and of what
+    is cut both answers are learned up to there.
+    """
+    path, most = tmp_path / "long.jsonl", 48
+    rows = [
+        {"prompt": f"Say {number}: ", "chosen": "red " * number, "rejected": f"blue {number}"}
+        for number in range(1, 61)
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    usual = [f"data.path={path}", f"sequence_length={most}", "data.validation=0.2"]
+    usual += ["data.long_documents=error"]
+    whole = gather(preferring(*usual, "sequence_length=256"), str(preferring().model))
+    long = {
+        name: int((split.lengths_E[::2] > most + 1).sum()) for name, split in whole.splits.items()
+    }
+    with refuses(
+        DataError, names=["data.long_documents=drop", f"{long['train']} of", "long.jsonl"]
+    ):
+        gather(preferring(*usual), str(preferring().model))
+    dropped, cut = (
+        gather(preferring(*usual, f"data.long_documents={policy}"), str(preferring().model))
+        for policy in ("drop", "truncate")
+    )
+
+    for name, count in long.items():
+        assert count > 0
+        pairs = whole.splits[name].num_examples // 2
+        assert dropped.splits[name].num_examples // 2 == pairs - count
+        assert cut.splits[name].num_examples // 2 == pairs
+        assert cut.splits[name].lengths_E.max() == most + 1
+        assert f"{name}: {count} of {pairs} pairs" in " ".join(dropped.lines())
+        assert f"{name}: {count} of {2 * pairs} answers" in " ".join(cut.lines())
+    assert "preference loss sigmoid" in " ".join(dropped.lines())

@@ -135,6 +135,7 @@ def test_what_passes_hold_is_known_before_the_run(recipes: Recipes) -> None:
         lengths = [micro.inputs_BT.numel() / recipe.sequence_length for micro in passes]
         assert (found.rows, found.later_rows) == (max(lengths), max(lengths[1:]))
         assert found.some == tuple(lengths)
+        assert (found.step_rows, found.step_passes) == (sum(lengths), len(lengths))
     assert gather(*recipes["documents"]).longest_pass_of("cpu") is None
 
 

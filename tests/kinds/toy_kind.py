@@ -88,7 +88,7 @@ class Pairs(ExampleRunData):
         """A pair is planned as a sample of full rows."""
         return self.recipe.sequence_length
 
-    def longest_pass_of(self, device_kind: str) -> None:
+    def longest_pass_of(self, device_kind: str, devices: int = 1) -> None:
         """All rows are full."""
 
     def sequences(self, plan: Plan) -> Any:

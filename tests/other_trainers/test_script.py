@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from brimful.base.errors import RecipeError
+from brimful.base.types import JsonDict
+from brimful.other_trainers.as_recipe import NO_DATA, recipe_text
 from brimful.other_trainers.file import read_file, tool_of
 
 TRL = """
@@ -36,6 +39,21 @@ trainer = GRPOTrainer(
 )
 trainer.train()
 AutoModelForCausalLM.from_pretrained("what/came-out")
+"""
+PAIRS = """
+from datasets import load_dataset
+from trl import DPOConfig, DPOTrainer
+
+FILE = "a.jsonl"
+held_out = load_dataset("json", data_files="held-out.jsonl", split="train")
+rows = LOADED
+trainer = DPOTrainer(
+    model="HuggingFaceTB/SmolLM2-135M-Instruct",
+    args=DPOConfig(output_dir="out", per_device_train_batch_size=2, beta=0.1),
+    train_dataset=rows,
+    eval_dataset=held_out,
+)
+trainer.train()
 """
 UNSLOTH = [
     '%%capture\nimport os\nos.environ["UNSLOTH_VLLM_STANDBY"] = "1"\n!pip install unsloth\n',
@@ -119,3 +137,53 @@ def test_what_is_no_script_and_no_notebook_is_refused(tmp_path: Path, name: str,
     path.write_text(text)
     with pytest.raises(RecipeError, match="cannot be read as Python"):
         read_file(path, "trl")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "data"),
+    [
+        ('load_dataset("json", data_files="mine.jsonl", split="train")', {"path": "mine.jsonl"}),
+        (
+            'load_dataset("json", data_files=[FILE, "b.csv"])["train"]',
+            {"path": ["a.jsonl", "b.csv"]},
+        ),
+        (
+            'load_dataset("json", data_files={"train": FILE, "test": "b.jsonl"}, split="test")',
+            {"path": "b.jsonl"},
+        ),
+        (
+            'load_dataset("some/pairs", split="train_prefs").map(asked).shuffle(seed=1)',
+            {"path": "some/pairs", "splits": {"train": "train_prefs"}},
+        ),
+        (
+            'load_dataset("some/pairs")["train_prefs"]',
+            {"path": "some/pairs", "splits": {"train": "train_prefs"}},
+        ),
+        ('load_dataset("json", data_files=sys.argv[1], split="train")', {"path": NO_DATA}),
+        ('load_dataset("json", data_files={"test": FILE}, split="train")', {"path": NO_DATA}),
+        ("made()", {"path": NO_DATA}),
+    ],
+)
+def test_the_rows_that_a_script_of_pairs_loads_are_those_of_the_recipe(
+    tmp_path: Path, loaded: str, data: JsonDict
+) -> None:
+    path = tmp_path / "pairs.py"
+    path.write_text(PAIRS.replace("LOADED", loaded))
+
+    text = recipe_text(path, read_file(path, "trl"))
+    recipe = yaml.safe_load(text)
+
+    assert recipe["method"] == "dpo"
+    assert {key: recipe["data"].get(key) for key in ("path", "splits")} == {"splits": None, **data}
+    assert f"put your own in place of {NO_DATA}" in text or data["path"] != NO_DATA
+
+
+def test_a_part_of_a_split_is_told_as_a_recipe_has_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.py"
+    loaded = 'load_dataset("json", data_files=FILE, split="train[:90%]")'
+    path.write_text(PAIRS.replace("LOADED", loaded))
+
+    text = recipe_text(path, read_file(path, "trl"))
+
+    assert "[:90%] of split train" in text
+    assert yaml.safe_load(text)["data"]["path"] == "a.jsonl"

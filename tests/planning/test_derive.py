@@ -21,8 +21,8 @@ from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import Rates
 from brimful.model.description import count_parameters
 from brimful.planning.derive import Facts, derive_with_memory, refuse_what_cannot_fit
+from brimful.planning.longest_pass import split
 from brimful.planning.plan import Plan
-from brimful.planning.search import split
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer
 from brimful.planning.target import HOST_GROWTH_BYTES

@@ -15,9 +15,27 @@ def test_the_longest_pass_and_the_longest_that_finds_gradients_count(
         assert (count, budget) == (4, 64)
         return steps[first]
 
-    assert longest_pass_of(lay_out, recipe, steps=2, room=2) == LongestPass(
-        40 / 32, 12 / 32, some=(40 / 32, 10 / 32, 12 / 32, 11 / 32), passes=4
+    assert longest_pass_of(lay_out, recipe, steps=2, room=2, computed=0.5) == LongestPass(
+        40 / 32,
+        12 / 32,
+        some=(40 / 32, 10 / 32, 12 / 32, 11 / 32),
+        passes=4,
+        step_rows=0.5 * (40 + 10 + 12 + 11) / 32 / 2,
+        step_passes=2.0,
     )
+
+
+def test_of_devices_that_share_a_step_the_passes_of_one_are_laid_out(tiny: MakeRecipe) -> None:
+    recipe, asked = tiny("sequence_length=32", "batch.sequences=4"), list[tuple[int, int]]()
+
+    def lay_out(first: int, count: int, budget: int) -> list[int]:
+        asked.append((first, count))
+        return [16, 8]
+
+    found = longest_pass_of(lay_out, recipe, steps=2, room=2, devices=2)
+
+    assert asked == [(0, 2), (2, 2), (4, 2), (6, 2)]
+    assert (found.passes, found.step_passes, found.step_rows) == (4, 2, 24 / 32)
 
 
 def test_later_passes_of_the_first_step_find_no_optimizer_states(

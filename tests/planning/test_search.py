@@ -23,6 +23,7 @@ from brimful.base.units import MIB
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS
+from brimful.planning.longest_pass import LongestPass, split
 from brimful.planning.plan import Choice
 from brimful.planning.search import (
     SAME_TIME,
@@ -31,7 +32,6 @@ from brimful.planning.search import (
     SearchResult,
     highest_useful,
     search,
-    split,
 )
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
 from brimful.planning.timing import step_time
@@ -559,6 +559,34 @@ def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(
 
     assert choice.value is False
     assert because in choice.reason
+
+
+# --- of data that are known
+
+
+def test_a_step_has_the_passes_and_the_padding_of_the_data(
+    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+) -> None:
+    """Of 64 rows that are half full of text, a third of which is learned, padding makes 44 in 17
+    passes of 4 at most.
+    """
+    read = prepared("plan.micro_batch=4")
+    laid_out = dataclasses.replace(
+        read,
+        known_longest_pass_at=lambda room: LongestPass(room, room, step_rows=44, step_passes=16.8),
+    )
+    values = {"fill": 0.5, "scored": 1 / 3}
+
+    times = [search(each, tracer, rates(), 10, **values).taken.time for each in (read, laid_out)]
+
+    assert read.passes_of_step(4, 0.5, 1 / 3) == ((4,) * 16, 0.5, 1 / 3)
+    sizes, fill, scored = laid_out.passes_of_step(4, 0.5, 1 / 3)
+    assert (sizes, fill * sum(sizes)) == ((4,) * 17, pytest.approx(44))
+    assert scored * 44 == pytest.approx(0.5 * 64 / 3)
+    assert times[0] is not None
+    assert times[1] is not None
+    # All operators of this step are of the loss, so that the further pass is what takes time.
+    assert times[1].seconds - times[0].seconds == pytest.approx(50 * rates().host_s)
 
 
 # --- of all ways

@@ -259,9 +259,9 @@ def test_timing_ends_when_its_time_is_over_and_what_was_timed_counts(
     now = _looks_take(1.0, monkeypatch)
     monkeypatch.setattr(timed_steps, "keep_freed_memory", lambda: None)
 
-    too_short = time_passes(step(cuda=False), 2, 1.0, threads=1)
+    too_short = time_passes(step(cuda=False), 2, 0.5, threads=1)
     begun = now[0]
-    timed = time_passes(step(cuda=False), 2, 12.0, threads=1)
+    timed = time_passes(step(cuda=False), 2, 8.0, threads=1)
 
     assert too_short is None
     assert begun < 15

@@ -185,7 +185,7 @@ def _of_several(data: AnyRunData, device: Device, earlier: EarlierPlans, known: 
     devices = earlier.devices
     recipe = data.planned.model_copy(update={"plan": earlier.choices})
     share = share_of(recipe, devices, data.train_rows)
-    facts = _facts(data, recipe, device, measures=earlier.stored is None)
+    facts = _facts(data, recipe, device, measures=earlier.stored is None, devices=devices)
     if facts.tokens_per_step is not None:
         facts = replace(facts, tokens_per_step=max(1, facts.tokens_per_step // devices))
     with kept_traces() as traces:
@@ -197,7 +197,9 @@ def _of_several(data: AnyRunData, device: Device, earlier: EarlierPlans, known: 
     return spread_plan(costed(share, derived.plan, known), recipe, devices, how)
 
 
-def _facts(data: AnyRunData, recipe: Recipe, device: Device, *, measures: bool) -> Facts:
+def _facts(
+    data: AnyRunData, recipe: Recipe, device: Device, *, measures: bool, devices: int = 1
+) -> Facts:
     """Return what is known of a run whose data are known."""
     if recipe.adapter is not None and device.kind == "cpu":
         import_adapters(quantized=recipe.quantize != "none")
@@ -210,7 +212,7 @@ def _facts(data: AnyRunData, recipe: Recipe, device: Device, *, measures: bool) 
         tokens_per_step=data.tokens_computed(device.kind),
         fill=computed * data.fill,
         scored=data.scored / computed,
-        longest_pass_of=data.longest_pass_of(device.kind),
+        longest_pass_of=data.longest_pass_of(device.kind, devices),
     )
 
 

@@ -21,6 +21,7 @@ class Fitting:
         num_cut, num_dropped: Number of examples that were cut, and that were dropped.
         first_long: The row of the first one that is too long.
         longest: Tokens of the longest.
+        per_row: Examples of a row; more than one are the answers of a pair.
     """
 
     kept: list[tuple[Example, EncodedExample]]
@@ -29,6 +30,7 @@ class Fitting:
     num_dropped: int
     first_long: str
     longest: int
+    per_row: int = 1
 
     @classmethod
     def of(
@@ -68,7 +70,7 @@ class Fitting:
                     " all were dropped. Raise sequence_length, or choose"
                     " data.long_documents=truncate."
                 )
-            return cls(kept, len(pairs), 0, len(pairs) - len(kept), first, longest)
+            return cls(kept, len(pairs), 0, len(pairs) - len(kept), first, longest, per_row)
         kept = [(example, _cut(encoded, most + 1, tokenizer)) for example, encoded in pairs]
         if empty := [example.where for example, encoded in kept if not any(encoded.is_target)]:
             raise DataError(
@@ -76,18 +78,22 @@ class Fitting:
                 f" sequence_length {most}, because their prompts fill it: the first is {empty[0]}."
                 " Raise sequence_length, or drop them with data.long_documents=drop."
             )
-        return cls(kept, len(pairs), len(long), 0, first, longest)
+        return cls(kept, len(pairs), len(long), 0, first, longest, per_row)
 
     def tell(self, name: str, account: Account) -> None:
-        """Count the examples that were cut or dropped."""
-        for kind, count in {"cut": self.num_cut, "dropped": self.num_dropped}.items():
+        """Count the examples that were cut or dropped, of pairs the answers and the pairs."""
+        for kind, count, each, unit in (
+            ("cut", self.num_cut, 1, "answer"),
+            ("dropped", self.num_dropped, self.per_row, "pair"),
+        ):
             account.add(
                 kind,
                 self.first_long,
-                count=count,
-                total=self.num_examples,
+                count=count // each,
+                total=self.num_examples // each,
                 split=name,
                 longest=self.longest,
+                unit=unit if self.per_row > 1 else "",
             )
 
 

@@ -113,12 +113,15 @@ class ExampleRunData(RunData[ExampleSplit]):
     def tokens_per_step(self) -> int:
         return round(self.recipe.effective_batch * self.mean_positions)
 
-    def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt]:
+    def longest_pass_of(self, device_kind: str, devices: int = 1) -> Callable[[str], LongestPassAt]:
         steps = self.planned.training.steps
 
         def with_packing(packing: str) -> LongestPassAt:
             lay_out = self._sequences(packing, device_kind).positions_of_passes
-            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room)
+            computed = self.computed_share(device_kind) if packing == "packed" else 1.0
+            return lambda room: longest_pass_of(
+                lay_out, self.recipe, steps, room, devices=devices, computed=computed
+            )
 
         return with_packing
 

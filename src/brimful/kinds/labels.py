@@ -226,12 +226,12 @@ class LabelledRunData(RunData[EncodedLabels]):
     def _pad_id(self) -> int:
         return pad_id_of(self.tokenizer, self.embedding_rows)
 
-    def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt]:
+    def longest_pass_of(self, device_kind: str, devices: int = 1) -> Callable[[str], LongestPassAt]:
         steps = self.planned.training.steps
 
         def with_packing(packing: str) -> LongestPassAt:
             lay_out = self._sequences(device_kind, packing).positions_of_passes
-            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room)
+            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room, devices=devices)
 
         return with_packing
 

@@ -338,7 +338,7 @@ class PairRunData(ExampleRunData):
         ]
         source = _REFERENCES[reference_of(self.recipe)]
         first, *_, last = super().describe()
-        loss = rules_of(self.recipe).loss
+        loss = rules_of(self.recipe).resolved.loss
         return [first, *lines, f"preference loss {loss}; {source}", last.replace("example", "pair")]
 
 

@@ -320,9 +320,11 @@ class RunData(ABC, Generic[Split]):
     def validation_rows(self) -> int:
         """Rows of the sequence length in the validation split, as planning counts."""
 
-    def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt] | None:
-        """Return what the passes of this run hold on a kind of device, by the plan's packing and
-        its micro-batch; None: all rows are full.
+    def longest_pass_of(
+        self, device_kind: str, devices: int = 1
+    ) -> Callable[[str], LongestPassAt] | None:
+        """Return what the passes of this run hold on a kind of device, of several that share a
+        step, by the plan's packing and its micro-batch; None: all rows are full.
         """
         return None
 

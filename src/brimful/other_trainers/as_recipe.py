@@ -113,10 +113,15 @@ def _adapter(read: ReadJob, job: TrainingJob) -> JsonDict:
 
 def _data(read: ReadJob) -> JsonDict:
     path = read.recipe.get("dataset")
-    known = isinstance(path, str) and (_HUB_ID.fullmatch(path) or Path(path).suffix)
+    known = path and all(
+        isinstance(each, str) and (_HUB_ID.fullmatch(each) or Path(each).suffix)
+        for each in (path if isinstance(path, list) else [path])
+    )
+    split = str(read.recipe.get("split") or "train").partition("[")[0]
     is_all = read.recipe.get("loss_on_all") and not read.recipe.get("preference")
     return {
         "path": path if known else NO_DATA,
+        **({"splits": {"train": split}} if known and split != "train" else {}),
         "loss_on": "all" if is_all else "completion",
         "long_documents": "truncate",
     }
@@ -200,6 +205,9 @@ def _on_data(read: ReadJob) -> str:
     if path == NO_DATA:
         what = f"data ({named}) are no hub id or file" if named else "file names no data"
         return f"The {what}: put your own in place of {NO_DATA}."
+    split, bracket, part = str(read.recipe.get("split")).partition("[")
+    if bracket:
+        return f"The file trains on {bracket}{part} of split {split}; here it is all of it."
     if str(path).endswith(".txt"):
         return "The file trains on plain text; method sft needs rows with a prompt and an answer."
     return (

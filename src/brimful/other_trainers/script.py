@@ -7,7 +7,7 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from brimful.base.errors import RecipeError
 from brimful.base.types import Json, JsonDict, Texts
@@ -61,6 +61,32 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
 }
 _STANDBY = "UNSLOTH_VLLM_STANDBY"
+_BUILDERS = ("json", "csv", "parquet")
+"""What `load_dataset` calls files that are read as rows."""
+_OF_SAME_ROWS = frozenset(
+    {"map", "filter", "shuffle", "select_columns", "remove_columns", "rename_column", "with_format"}
+)
+"""Methods of a data set after which it is still read from the same place."""
+
+
+class _DataSet(NamedTuple):
+    """What `load_dataset` is asked for: a hub id or files, those of each split where they are
+    named, and the split, an empty text for all.
+    """
+
+    path: Any
+    split: str = ""
+
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        """Yield the keys of a file that name the same rows to train on; none where the program
+        works them out.
+        """
+        name, bracket, part = (self.split or "train").partition("[")
+        paths = self.path.get(name) if isinstance(self.path, dict) else self.path
+        if paths and all(map(_is_known, paths if isinstance(paths, list) else [paths])):
+            yield "dataset_name", paths
+            name = "train" if isinstance(self.path, dict) else name
+            yield "dataset_train_split", name + bracket + part
 
 
 def values_of(path: Path, text: str) -> JsonDict:
@@ -146,6 +172,8 @@ def _said(call: ast.Call, names: Json) -> Iterator[tuple[str, Any]]:
         said |= {"": _value(call.args[0], names)}
     yield from alone.items()
     for name, value in said.items():
+        if isinstance(value, _DataSet) and name == "train_dataset":
+            yield from value.keys()
         is_model = renamed.get(name) == "model_name_or_path"
         if name in renamed and value is not None and (not is_model or _is_known(value)):
             is_kind = renamed[name] == "gradient_checkpointing" and isinstance(value, str)
@@ -166,6 +194,8 @@ def _value(node: ast.expr, names: Json) -> Any:
             found = names.get(node.id, found)
         case ast.Attribute(value=ast.Name(id="torch")):
             found = node.attr
+        case ast.Call() | ast.Subscript():
+            found = _data_set(node, names) or found
         case ast.List() | ast.Tuple():
             found = [_value(each, names) for each in node.elts]
         case ast.Dict():
@@ -180,3 +210,22 @@ def _value(node: ast.expr, names: Json) -> Any:
             if isinstance(left, int | float) and isinstance(right, int | float):
                 found = _OPERATORS[type(node.op)](left, right)
     return found
+
+
+def _data_set(node: ast.Call | ast.Subscript, names: Json) -> _DataSet | None:
+    """Return the rows that an expression loads; None where it is another."""
+    match node:
+        case ast.Call(func=ast.Name(id="load_dataset"), args=words):
+            said = _arguments(node, names)
+            path = _value(words[0], names) if words else said.get("path")
+            path = said.get("data_files") if path in _BUILDERS else path
+            split = said.get("split") or ""
+            return _DataSet(path, split) if path and _is_known(split) else None
+        case ast.Call(func=ast.Attribute(value=rows, attr=done)) if done in _OF_SAME_ROWS:
+            split = ""
+        case ast.Subscript(value=rows, slice=ast.Constant(value=str(split))):
+            pass
+        case _:
+            return None
+    found = _value(rows, names)
+    return found._replace(split=split or found.split) if isinstance(found, _DataSet) else None

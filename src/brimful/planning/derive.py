@@ -17,10 +17,10 @@ from brimful.hardware.rates import Rates
 from brimful.planning.choices import FIXED
 from brimful.planning.compiled import bounded_by_eager
 from brimful.planning.earlier_runs import earlier_runs_choice, memory_kind
-from brimful.planning.longest_pass import LongestPassAt
+from brimful.planning.longest_pass import LongestPassAt, split
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Choice, Plan, Prediction
-from brimful.planning.search import Candidate, SearchResult, search, split
+from brimful.planning.search import Candidate, SearchResult, search
 from brimful.planning.specs import ModelFacts
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.survey import (

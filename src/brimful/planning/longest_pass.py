@@ -28,12 +28,16 @@ class LongestPass:
         some: Rows of the run's first passes and of the two longest, in their order; none where they
             are not known.
         passes: The passes of the whole run; None where its length or its examples are not known.
+        step_rows: Rows that a step computes on average, padding included.
+        step_passes: Passes of a step on average.
     """
 
     rows: float
     later_rows: float
     some: tuple[float, ...] = ()
     passes: int | None = None
+    step_rows: float = 0.0
+    step_passes: float = 0.0
 
 
 LongestPassAt = Callable[[int], LongestPass]
@@ -41,7 +45,13 @@ LongestPassAt = Callable[[int], LongestPass]
 
 
 def longest_pass_of(
-    lay_out: Callable[[int, int, int], list[int]], recipe: Recipe, steps: int | None, room: int
+    lay_out: Callable[[int, int, int], list[int]],
+    recipe: Recipe,
+    steps: int | None,
+    room: int,
+    *,
+    devices: int = 1,
+    computed: float = 1.0,
 ) -> LongestPass:
     """Lay out the first steps of a run and return their longest passes.
 
@@ -50,11 +60,14 @@ def longest_pass_of(
         recipe: `batch.sequences` counts examples.
         steps: The steps of the run; None where that is not known.
         room: Rows of the sequence length that a pass may hold.
+        devices: That share a step; the passes are those of one.
+        computed: Share of the positions that is computed: what examples begin with alike may be
+            computed once.
     """
-    count, length = recipe.effective_batch, recipe.sequence_length
+    count, length = max(1, recipe.effective_batch // devices), recipe.sequence_length
     laid_out = [
         lay_out(step * count, count, room * length)
-        for step in range(min(steps or STEPS_LAID_OUT, STEPS_LAID_OUT))
+        for step in range(min(devices * (steps or STEPS_LAID_OUT), STEPS_LAID_OUT))
     ]
     positions = [each for step in laid_out for each in step]
     longest = max(positions)
@@ -67,4 +80,12 @@ def longest_pass_of(
         longest_later / length,
         tuple(each / length for each in some),
         None if steps is None else round(len(positions) * steps / len(laid_out)),
+        computed * sum(positions) / length / len(laid_out),
+        len(positions) / len(laid_out),
     )
+
+
+def split(effective_batch: int, micro_batch: int) -> tuple[int, ...]:
+    """Return the micro-batches of an effective batch; only the last one may be smaller."""
+    full, rest = divmod(effective_batch, micro_batch)
+    return (micro_batch,) * full + (rest,) * bool(rest)

@@ -102,12 +102,6 @@ class SearchResult:
     untraced: str = ""
 
 
-def split(effective_batch: int, micro_batch: int) -> tuple[int, ...]:
-    """Return the micro-batches of an effective batch; only the last one may be smaller."""
-    full, rest = divmod(effective_batch, micro_batch)
-    return (micro_batch,) * full + (rest,) * bool(rest)
-
-
 def search(
     prepared: Prepared,
     tracer: Tracer,
@@ -239,14 +233,18 @@ class _Way:
         prepared = self._prepared
         if time is None or prepared.waiting is None:
             return 0.0
-        passes = len(split(prepared.recipe.effective_batch, micro_batch))
+        passes = len(self._passes(micro_batch)[0])
         return prepared.waiting(prepared, self.memory, time, passes)
+
+    def _passes(self, micro_batch: int) -> tuple[tuple[int, ...], float, float]:
+        scale = self._scale
+        return self._prepared.passes_of_step(micro_batch, scale.fill, scale.scored)
 
     def _time(self, micro_batch: int, *, compiled: bool) -> StepTime | None:
         if self._rates is None:
             return None
         recipe, rates = self._prepared.recipe, rates_of_way(self._rates, self.recompute)
-        sizes = split(recipe.effective_batch, micro_batch)
+        sizes, fill, scored = self._passes(micro_batch)
         precision = str(self._prepared.choices["precision"].value)
         try:
             time = _scaled(
@@ -256,8 +254,8 @@ class _Way:
                     rates,
                     precision=precision,
                     compiled=compiled,
-                    fill=self._scale.fill,
-                    scored=self._scale.scored,
+                    fill=fill,
+                    scored=scored,
                 ),
                 self._scale.factor_at(micro_batch),
             )

@@ -25,7 +25,7 @@ from brimful.planning.choices import (
 )
 from brimful.planning.earlier_runs import memory_kind
 from brimful.planning.host_heap import MANY_PASSES
-from brimful.planning.longest_pass import LongestPass, LongestPassAt
+from brimful.planning.longest_pass import LongestPass, LongestPassAt, split
 from brimful.planning.memory import (
     RESERVED_SHARE,
     SHARDED_SHARE,
@@ -349,6 +349,21 @@ class Prepared:
         """Return what full rows make of an optimizer step."""
         accumulates = micro_batch < self.recipe.effective_batch
         return LongestPass(micro_batch, micro_batch if accumulates else 0)
+
+    def passes_of_step(
+        self, micro_batch: int, fill: float, scored: float
+    ) -> tuple[tuple[int, ...], float, float]:
+        """Return the sizes of a step's passes, which share of their positions is computed, and of
+        which share of those the loss is. Where the data are known, they are those of the run's own
+        passes, padding included; else `fill` and `scored` hold.
+        """
+        sizes = split(self.recipe.effective_batch, micro_batch)
+        if self.known_longest_pass_at is None:
+            return sizes, fill, scored
+        laid_out, scored_rows = self.known_longest_pass_at(micro_batch), fill * scored * sum(sizes)
+        sizes = (micro_batch,) * round(laid_out.step_passes)
+        rows = laid_out.step_rows
+        return sizes, rows / sum(sizes), min(1.0, scored_rows / rows)
 
     def spec(self, *, recompute: Recompute, **changes: Any) -> StepSpec:
         """Return the step as it runs here."""

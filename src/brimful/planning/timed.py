@@ -14,7 +14,7 @@ from brimful.hardware.calibration import Correction
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import PASSES_OF_MANY_LENGTHS
-from brimful.planning.search import SearchResult, rates_of_way, split
+from brimful.planning.search import SearchResult, rates_of_way
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Prepared
 from brimful.planning.timing import StepParts, parts_of, step_time
@@ -162,7 +162,7 @@ class TimedPasses:
             fixed_s = min(self.fixed_s, timed_s)
             return fixed_s + (timed_s - fixed_s) * fill * size / self.micro_batch
         base_s, size_s = (getattr(parts_at(each), name) for each in (self.micro_batch, size))
-        if fill < 1:
+        if fill != 1:
             empty = (1 - fill) * size
             size_s = (1 + empty) * size_s - empty * getattr(parts_at(size + 1), name)
         return float(timed_s * size_s / base_s)
@@ -271,16 +271,16 @@ def level_of(
     where they cannot be timed, or where the run is too short to be worth it. `fill` and
     `scored` as in `step_time`.
     """
-    taken, recipe = result.taken, prepared.recipe
+    taken = result.taken
     if taken.time is None:
         return None
     seconds, most_s = MEASURE_S
     if total_steps is not None:
         run_s = total_steps * taken.time.seconds
         seconds = min(max(seconds, MEASURE_SHARE * run_s), most_s, MOST_MEASURE_SHARE * run_s)
-    micro_batches = split(recipe.effective_batch, taken.micro_batch)
+    micro_batches, _, of_loss = prepared.passes_of_step(taken.micro_batch, fill, scored)
     spec = replace(prepared.spec(recompute=taken.recompute), accumulates=len(micro_batches) > 1)
-    timed = timer(spec, taken.micro_batch, seconds, scored)
+    timed = timer(spec, taken.micro_batch, seconds, of_loss)
     if timed is None:
         return None
     precision = str(prepared.choices["precision"].value)
@@ -292,9 +292,9 @@ def level_of(
         return parts_of(work_at(micro_batch), rates, precision=precision)
 
     def factor_at(micro_batch: int) -> float:
-        sizes = split(recipe.effective_batch, micro_batch)
-        eager = step_time(work_at, sizes, rates, precision=precision, fill=fill, scored=scored)
-        measured_s = passes.seconds(parts_at, sizes, fill=fill, has_many_lengths=has_many_lengths)
+        sizes, share, of_loss = prepared.passes_of_step(micro_batch, fill, scored)
+        eager = step_time(work_at, sizes, rates, precision=precision, fill=share, scored=of_loss)
+        measured_s = passes.seconds(parts_at, sizes, fill=share, has_many_lengths=has_many_lengths)
         return timed.correction.factor * measured_s / eager.seconds
 
     return Level(factor_at, passes, timed.correction)

@@ -39,6 +39,7 @@ _NAMES = {
     "rewards.max_new_tokens": "max_completion_length max_generated_tokens",
     "rewards.batches": "steps_per_generation generation_batch_size",
     "data.path": "dataset datasets dataset_name dataset_path data_path train_file source",
+    "data.splits": "dataset_train_split",
     "data.loss_on": """train_on_inputs train_on_input train_on_prompt assistant_only_loss
         completion_only_loss""",
     "data.validation": "val_size val_set_size validation_file eval_dataset",

@@ -55,9 +55,9 @@ LEAST_MARGINAL = 0.25
 """Share of a pass that surely grows with its positions; the rest, gradients of weights and the
 like, may not (assumption).
 """
-MOST_TIMES_BUDGET = 2.0
-"""What was not timed after this many times the time for measuring is given up: threads that wait
-for each other on a busy machine can take a hundred times as long.
+MOST_TIMES_BUDGET = 4.0
+"""What was not timed after this many times the time for measuring, which is CPU time, is given up:
+threads that wait for each other on a busy machine can take a hundred times as long.
 """
 MOST_CALLS = 12
 AGREE_WITHIN = 1.05
@@ -78,7 +78,7 @@ def time_passes(
     Args:
         spec: The step, on a CPU.
         micro_batch: Most sequences of a pass; fewer where a pass would take long.
-        seconds: Time to spend after the model is made.
+        seconds: CPU time to spend after the model is made.
         threads: CPU threads of the training.
         scored: Share of the positions that the loss is computed of.
 
@@ -386,8 +386,9 @@ def _run(
     }
     inside = sum(count for key, count in trained.items() if key.startswith(f"{name}."))
     trainable = (sum(trained.values()) - inside, inside // len(blocks))
-    began_s = time.perf_counter()
-    end_s, until_s = began_s + seconds, began_s + MOST_TIMES_BUDGET * seconds
+    clock = own_clock()
+    began_s, until_s = clock(), time.perf_counter() + MOST_TIMES_BUDGET * seconds
+    end_s = began_s + seconds
     is_packed = spec.attention == PACKED_ATTENTION and spec.sequence_length > FIRST_LENGTH
     lacks = UNEVEN if is_packed else 0
     first = min(FIRST_LENGTH, spec.sequence_length) - lacks
@@ -398,7 +399,7 @@ def _run(
         del warm.passes_s["first"][0]  # it made the kernels of its shapes
         position_s = min(warm.every_s) / warm.length
         per_call = 1 + (2 if spec.accumulates else 1)
-        positions = int((end_s - time.perf_counter()) / per_call / position_s)
+        positions = int((end_s - clock()) / per_call / position_s)
         rows, length = _size(positions, micro_batch, spec.sequence_length)
         length -= lacks
         timed.append(_Stamps(rows, length, len(blocks), trainable, until_s))
@@ -438,9 +439,9 @@ def _take_steps(
     take = _steps(replace(spec, sequence_length=stamps.length), model, stamps, scored)
     try:
         for _ in range(MOST_CALLS):
-            started_s = time.perf_counter()
+            started_s = stamps.clock()
             take(stamps.micro_batch)
-            if stamps.agree or 2 * time.perf_counter() - started_s > end_s:
+            if stamps.agree or 2 * stamps.clock() - started_s > end_s:
                 break
     finally:
         for hook in hooks:

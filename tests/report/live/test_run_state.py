@@ -3,11 +3,13 @@ records.
 """
 
 import pytest
+import torch
 from run_records import START, FakeClock, step
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.live.run_state import RunState, age, coarse_duration, describe, percent
 from brimful.runs.records import read_record
+from brimful.training.methods.dpo import named_values
 
 
 @pytest.mark.parametrize("loss", [None, float("nan"), float("inf")])
@@ -58,6 +60,21 @@ def test_a_reward_is_told_before_a_loss_that_is_always_about_0() -> None:
     assert [label for label, _, _ in state.fields()][:3] == ["reward", "loss", "tokens"]
     line = describe(read_record(record), state)
     assert line.index("reward 0.250") < line.index("loss")
+
+
+def test_the_screen_shows_what_pairs_are_watched_by_and_a_line_of_a_step_the_first_of_it() -> None:
+    state = RunState(FakeClock())
+    zeros = torch.zeros(2)
+    named = {name: float(value) for name, value in named_values(zeros, zeros, zeros).items()}
+    record = step(1, named=named)
+    state.update(record)
+
+    labels = [label for label, _, _ in state.fields()]
+    line = describe(read_record(record), state)
+
+    assert labels[1:6] == ["margin", "accuracy", "reward chosen", "reward rejected", "KL"]
+    assert "margin 0.000" in line
+    assert "KL" not in line
 
 
 def test_waiting_for_data_is_shown_from_a_twentieth_of_a_step_on() -> None:

@@ -260,6 +260,8 @@ def test_rewards_are_beta_times_log_ratios_and_displaced_pairs_are_counted() -> 
     torch.testing.assert_close(named["margin"], torch.tensor([0.2, -0.05]))
     assert named["accuracy"].tolist() == [1, 0]
     assert named["displaced"].tolist() == [0, 0]
+    assert named["kl"].tolist() == [(1 + 1) / 4, (1 + 0.25) / 4]
+    assert "kl" not in named_values(log_probs, None, rewards)
     fallen = named_values(torch.tensor([-6.0, -4.0, -12.0, -2.0]), reference, rewards)
     assert fallen["displaced"].tolist() == [1, 0]
 

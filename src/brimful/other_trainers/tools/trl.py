@@ -92,7 +92,7 @@ DEFAULTS = {
             "use_bnb_nested_quant": False,
         },
     ),
-    **defaults_at("trl/scripts/utils.py", {"dataset_name": None}),
+    **defaults_at("trl/scripts/utils.py", {"dataset_name": None, "dataset_train_split": "train"}),
 }
 DTYPES: dict[Any, Literal["fp32", "bf16", "fp16", "published"]] = {
     "float32": "fp32",
@@ -378,6 +378,7 @@ TOOL = Tool(
         "alpha": lambda settings: settings["lora_alpha"],
         "rslora": lambda settings: settings.flag("use_rslora"),
         "dataset": lambda settings: settings["dataset_name"],
+        "split": lambda settings: settings["dataset_train_split"],
         "loss_on_all": lambda settings: (
             not (settings["completion_only_loss"] or settings["assistant_only_loss"])
         ),
@@ -396,7 +397,7 @@ TOOL = Tool(
         env trust_remote_code model_revision router_aux_loss_coef chat_template_path
         chat_template dataset_text_field dataset_kwargs dataset_num_proc eos_token
         pad_token truncation_mode shuffle_dataset pad_to_multiple_of eval_packing
-        lora_task_type dataset_config dataset_train_split dataset_test_split
+        lora_task_type dataset_config dataset_test_split
         dataset_streaming ignore_bias_buffers datasets streaming test_split_size
         dataset_mixture config disable_dropout temperature top_p top_k min_p
         repetition_penalty epsilon epsilon_high delta scale_rewards reward_weights

@@ -41,8 +41,10 @@ SMOOTHING = 0.9
 """Weight of the past in the running mean of the loss."""
 BURST_S = 0.5
 """Records that arrive within this time of the first say nothing about speed."""
-MOST_NAMED = 2
-"""The most values that a method reports beside the loss that the line of a step shows."""
+MOST_NAMED, MOST_ON_SCREEN = 2, 5
+"""The most values that a method reports beside the loss that the line of a step and the screen
+show: of preferences the second has margin, accuracy, both rewards and the distance.
+"""
 LOADER_WAIT_SHOWN = 0.05
 """Share of a step spent waiting for data from which on it is shown."""
 
@@ -168,7 +170,7 @@ class RunState:
             yield ("loss", f"{self.loss:.3f}", "bold")
         if self.step and not self.loss_is_finite:
             yield ("last loss", "not finite", "bold red")
-        yield from ((*each, "") for each in _telling(self.named))
+        yield from ((*each, "") for each in _telling(self.named, MOST_ON_SCREEN))
         if self.validation_loss is not None:
             best = f" (best at step {self.best_step})" if self.best_step else ""
             yield ("validation", f"{self.validation_loss:.3f}{best}", "bold green")
@@ -204,9 +206,9 @@ class RunState:
             yield ("spikes", str(self.spikes), "bold yellow")
 
 
-def _telling(named: Numbers) -> Iterator[tuple[str, str]]:
+def _telling(named: Numbers, most: int = MOST_NAMED) -> Iterator[tuple[str, str]]:
     """Yield the most telling values that a method names."""
-    for name, value in islice(named.items(), MOST_NAMED):
+    for name, value in islice(named.items(), most):
         yield words_of(name), f"{value:.3f}"
 
 

@@ -129,8 +129,12 @@ def _log_of_others(log_shares: Tensor) -> Tensor:
 
 def named_values(log_probs_R: Tensor, before_R: Tensor | None, rewards_R: Tensor) -> Tensors:
     """Return what pairs are watched by, each (P,). displaced: whether the chosen answer has become
-    less likely, and the rejected one more so (Razin et al. 2024, arXiv 2410.08847); not where
-    `before_R`, the log-probabilities from before training, is not known.
+    less likely, and the rejected one more so (Razin et al. 2024, arXiv 2410.08847); kl: how far
+    the model is from what it was, nats an answer, as half of the squared log-ratio of both answers
+    (Schulman 2020, "Approximating KL divergence", k2: to second order the divergence either way on
+    answers that the model from before wrote; unlike the mean log-ratio it is never below 0, and a
+    rise of one answer does not hide a fall of the other). Both not where `before_R`, the
+    log-probabilities from before training, is not known.
     """
     chosen_P, rejected_P = rewards_R.chunk(2)
     probs_P, others_P = log_probs_R.detach().chunk(2)
@@ -139,13 +143,12 @@ def named_values(log_probs_R: Tensor, before_R: Tensor | None, rewards_R: Tensor
         "accuracy": (chosen_P > rejected_P).float(),
         "reward_chosen": chosen_P,
         "reward_rejected": rejected_P,
-        "log_prob_chosen": probs_P,
-        "log_prob_rejected": others_P,
     }
     if before_R is not None:
-        grown_P, others_P = (log_probs_R.detach() - before_R).chunk(2)
-        named["displaced"] = ((grown_P > others_P) & (grown_P < 0)).float()
-    return named
+        grown_P, others_grown_P = (log_probs_R.detach() - before_R).chunk(2)
+        named["kl"] = (grown_P.square() + others_grown_P.square()) / 4
+        named["displaced"] = ((grown_P > others_grown_P) & (grown_P < 0)).float()
+    return named | {"log_prob_chosen": probs_P, "log_prob_rejected": others_P}
 
 
 METHOD = Method(loss_sum=_configured({}), configured=_configured)

@@ -65,13 +65,14 @@ def judged_losses(
         "accuracy": (is_right_R, is_good_R + is_bad_R),
         "reward_chosen": (rewards_R, is_good_R),
         "reward_rejected": (rewards_R, is_bad_R),
+    }
+    if distance is not None:
+        named["kl"] = (point.expand_as(ratios_R), is_good_R + is_bad_R)
+    return losses_R, named | {
         "log_prob_chosen": (probs_R, is_good_R),
         "log_prob_rejected": (probs_R, is_bad_R),
         "displaced": ((rewards_R < 0).float(), is_good_R),
     }
-    if distance is not None:
-        named["kl"] = (point.expand_as(ratios_R), is_good_R + is_bad_R)
-    return losses_R, named
 
 
 def _measuring(options: StepOptions) -> LossSum | None:
