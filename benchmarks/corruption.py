@@ -18,19 +18,17 @@ makes those anew that ended badly. The record has the newest result of each tria
 """
 
 import argparse
-import contextlib
 import functools
 import gc
 import json
 import os
 import random
 import re
-import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,7 @@ from typing import Any
 import torch
 
 from brimful.base.rundir import Lease
-from damaged_runs import Reply, Run, prepare, quickened
+from damaged_runs import Reply, Run, kept, prepare, quickened
 from record import commit, write_record
 
 PAGE_BYTES = 4096
@@ -223,18 +221,6 @@ class Baseline:
 def _lines(reply: Reply) -> set[str]:
     """Return what was printed, without its numbers, which differ from one time to the next."""
     return set(re.sub(r"\d+", "#", reply.printed).splitlines())
-
-
-@contextlib.contextmanager
-def kept(run: Run) -> Iterator[None]:
-    """What happens to a run's folder inside is undone."""
-    aside = run.root / "aside"
-    shutil.copytree(run.home, aside)
-    try:
-        yield
-    finally:
-        shutil.rmtree(run.home)
-        aside.rename(run.home)
 
 
 def attempt(

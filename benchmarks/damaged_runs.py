@@ -13,10 +13,11 @@ import multiprocessing
 import os
 import re
 import shutil
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ PRELOADED = [
     "transformers.models.llama.modeling_llama",
     "peft",
 ]
+NUM_RANKS = 2
 A_DAY_S = 24 * 3600.0
 OF_THE_FILES = ("last_active", "size_bytes", "checkpoint_bytes", "freeable_bytes")
 """What `brimful runs` says of the files as they are now: no answer about the run."""
@@ -358,6 +360,64 @@ class Run:
         return {verb: each for verb, each in self.look().items() if verb in ("evaluate", "use")}
 
 
+@contextlib.contextmanager
+def kept(run: Run) -> Iterator[None]:
+    """What happens to a run's folder inside is undone."""
+    aside = run.root / "aside"
+    shutil.copytree(run.home, aside)
+    try:
+        yield
+    finally:
+        shutil.rmtree(run.home)
+        aside.rename(run.home)
+
+
+class Ranks(Run):
+    """A run on two ranks, each a process of its own."""
+
+    @property
+    def kind(self) -> str:
+        return "documents"
+
+    def make(self) -> None:
+        """Train it, and evaluate it if it is a finished one; an unfinished one is killed."""
+        self.train(last_update=0 if self.is_finished else 4)
+        if self.is_finished:
+            _require_done(ask("evaluate", self.shown))
+
+    def train(self, name: str = "", *options: str, last_update: int = 0) -> Reply:
+        """Run the recipe's command on every rank, which dies after an update of that number."""
+        own = (f"run.name={name or self.name}", f"run.folder={self.name}", *options)
+        every = () if self.is_finished else ("checkpoint.every=2",)
+        words = ("train", f"recipes/{self.kind}.yaml", *own, *every)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        rates = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
+        told = [(self.root, words, rank, port, rates, last_update) for rank in range(NUM_RANKS)]
+        replies = _apart(NUM_RANKS).starmap(_of_rank, told, chunksize=1)
+        codes = [reply.exit_code for reply in replies]
+        printed = "\n".join(reply.printed for reply in replies)
+        return Reply(None if None in codes else max(codes), self.weights(name), printed)
+
+
+def _of_rank(
+    root: Path,
+    words: Sequence[str],
+    rank: int,
+    port: int,
+    rates: dict[str, float],
+    last_update: int,
+) -> Reply:
+    os.chdir(root)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(NUM_RANKS), "MASTER_PORT": str(port)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "BRIMFUL_CACHE": str(root / "cache")}
+    torch.set_num_threads(1)
+    with quickened(rates), killed_in_update(last_update + 1 if last_update else -1):
+        return ask(*words)
+    return Reply(0, {}, "")
+
+
 class MirroredRun(Run):
     """A run of which only its mirror is left, from which the same command goes on."""
 
@@ -569,14 +629,20 @@ class Cache(Run):
         return Reply(reply.exit_code, planned, reply.printed)
 
     def promised(self) -> dict[str, Reply]:
-        return {}
+        """Return what is said when the config is kept again and all is asked a second time: what the
+        first time left in the cache may change plans.
+        """
+        with kept(self):
+            self.answers()
+            return self._again()
+
+    def _again(self) -> dict[str, Reply]:
+        _apart().apply(_keep_config, (self,))
+        return {f"{verb}, again": reply for verb, reply in self.answers().items()}
 
     def follow(self, advice: str) -> Mapping[str, Reply]:
         """Keep a config again."""
-        if "models add" not in advice:
-            return {}
-        _apart().apply(_keep_config, (self,))
-        return self.answers()
+        return self._again() if "models add" in advice else {}
 
 
 def _keep_config(cache: Cache) -> None:
@@ -603,17 +669,18 @@ def _of_cache(cache: Cache, rates: dict[str, float]) -> dict[str, Reply]:
 
 
 @functools.cache
-def _apart() -> Any:
+def _apart(processes: int = 1) -> Any:
     """Return processes for one task each, forked from one that has imported, and read no cache."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    return context.Pool(1, maxtasksperchild=1)
+    return context.Pool(processes, maxtasksperchild=1)
 
 
 SUBJECTS: dict[str, type[Run]] = {
     **dict.fromkeys(make_old_runs.RECIPES, Run),
     "pairs": Run,
     "rewards": Run,
+    "ranks": Ranks,
     "base": Base,
     "cache": Cache,
     "mirror": MirroredRun,

@@ -15,9 +15,8 @@ from corruption import (
     attempt,
     damage,
     files_of,
-    kept,
 )
-from damaged_runs import Reply, Run, prepare, quickened
+from damaged_runs import Reply, Run, kept, prepare, quickened
 
 NUM_TRIALS = 24
 """Of each run; `python benchmarks/corruption.py` does more, on runs of every kind."""
