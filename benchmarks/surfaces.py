@@ -2,7 +2,7 @@
 index that lie, the start again with another allocator, a forked process that is killed, cells of
 notebooks, names that carry escapes, settings of PEFT, task names of lm-eval.
 
-    python benchmarks/surfaces.py [--seed 0] [--trials 60] [--only WORD]
+    python benchmarks/surfaces.py [--seed 0] [--trials 60] [--only WORD] [--minutes 0.75]
 
 A trial is right when it ends in time with what the caller asked for or one error of ours, and
 nothing of what the attacker wanted happens. Writes records/surfaces.json; exits 1 after any other.
@@ -11,6 +11,7 @@ nothing of what the attacker wanted happens. Writes records/surfaces.json; exits
 import argparse
 import contextlib
 import functools
+import gzip
 import importlib
 import json
 import os
@@ -35,17 +36,24 @@ from brimful.base import env
 from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
 from brimful.chains import hub_push
+from brimful.data import hub
 from brimful.data.prepared_ahead import PreparingProcess
 from brimful.evaluation.lm_eval import require_lm_eval
 from brimful.evaluation.task import checked_tasks
+from brimful.model import catalog
 from brimful.model.obtained import folder_of_model
 from brimful.notebook import cell, takeaway
 from brimful.recipe.adapter_folder import KNOWN, NEUTRAL, base_and_section
 from record import RECORDS, write_record
 
 LONGEST_S = 20.0
-OF_A_SURFACE_S = 45.0
-"""After which no further trial of it begins."""
+LIMITS: dict[str, float] = {
+    "brimful.base.time_limit.LONGEST_ANSWER_S": 1.0,
+    "brimful.base.time_limit.LONGEST_WAIT_S": 4.0,
+    "brimful.model.package_file.LONGEST_WAIT_S": 4.0,
+    "brimful.model.package_file.LARGEST_PACKAGE_BYTES": 1 << 20,
+}
+"""What of brimful's own limits a trial waits for; they are longer elsewhere."""
 ODD = (
     "\x1b]0;owned\x07",
     "\x1b[2J",
@@ -85,14 +93,20 @@ class Liar(BaseHTTPRequestHandler):
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
+            while "Endless-Headers" in headers:
+                self._send_more(b"X: y\r\n")
             if not {"Content-Length", "Endless"} & headers.keys():
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            end = time.monotonic() + (LONGEST_S / 4 if "Endless" in headers else 0)
             self.wfile.write(body)
-            while time.monotonic() < end:
-                self.wfile.write(b" " * 4096)
-                time.sleep(0.01)
+            while "Endless" in headers:
+                self._send_more(b" " * 4096)
+
+    def _send_more(self, content: bytes) -> None:
+        """Send some more, until nobody listens."""
+        self.wfile.write(content)
+        self.wfile.flush()
+        time.sleep(0.01)
 
     do_PUT = do_HEAD = do_GET
 
@@ -124,6 +138,9 @@ def drawn_lie(drawn: random.Random, true: bytes) -> tuple[int, dict[str, str], b
             (200, {"Content-Length": str(len(true) + 999)}, true),
             (200, {"Content-Length": "5"}, true),
             (200, {"Endless": "1"}, true),
+            (200, {"Endless-Headers": "1"}, true),
+            (200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(1 << 26))),
+            (503, {"Retry-After": drawn.choice(("999999999", "9" * 400, "-1"))}, b""),
             (drawn.choice((301, 302, 307, 308)), {"Location": moved}, b""),
             (drawn.choice((400, 401, 403, 404, 409, 429, 500, 503)), {}, drawn.randbytes(40)),
             (
@@ -156,10 +173,36 @@ def pushed(drawn: random.Random, folder: Path) -> str:
             Liar.lies[number] = drawn_lie(drawn, Liar.lies[number][2])
         with patch("huggingface_hub.constants.ENDPOINT", address):
             try:
-                hub_push.push(upload, said.append)
+                if drawn.random() < 0.7:
+                    hub_push.push(upload, said.append)
+                else:
+                    said.append(takeaway.send(folder, upload.repository, private=True))
             except BrimfulError as error:
                 said.append(str(error))
     return "the token went to another host" if Liar.tokens_elsewhere else ""
+
+
+def asked(drawn: random.Random, folder: Path) -> str:
+    """A config and a data set of a hub that lies."""
+    with lying() as address, contextlib.ExitStack() as within:
+        own = {"ENDPOINT": address, "HF_HUB_CACHE": str(folder / "hub")}
+        own["HUGGINGFACE_CO_URL_TEMPLATE"] = address + "/{repo_id}/resolve/{revision}/{filename}"
+        for name, value in own.items():
+            within.enter_context(patch(f"huggingface_hub.constants.{name}", value))
+        within.enter_context(patch.dict(os.environ, {"BRIMFUL_CACHE": str(folder / "cache")}))
+        within.enter_context(patch.object(hub, "_stay_offline"))
+        config = (CONFIG, b"{}", b"[" * 100_000)
+        headers = {"ETag": '"1"', "X-Repo-Commit": drawn.choice(("1" * 40, "../../x", ""))}
+        true = (200, headers, drawn.choice(config))
+        Liar.lies = [true, true, (200, {}, b'{"id": "ada/lies", "sha": "1"}')]
+        number = drawn.randrange(3)
+        Liar.lies[number] = drawn_lie(drawn, Liar.lies[number][2])
+        with contextlib.suppress(BrimfulError):
+            catalog.keep_config("ada/lies", "")
+        with contextlib.suppress(BrimfulError):
+            hub.check_there("ada/lies", None)
+    outside = {path.name for path in folder.iterdir()} - {"hub", "cache"}
+    return f"left {outside}" if outside else ""
 
 
 def wheel_of(drawn: random.Random) -> bytes:
@@ -389,6 +432,16 @@ def shown_text(drawn: random.Random, folder: Path) -> str:
     return f"{bad}" if bad else ""
 
 
+CONFIG = json.dumps(
+    {
+        "model_type": "llama",
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "intermediate_size": 8,
+        "vocab_size": 9,
+    }
+).encode()
 SURFACES: dict[str, Callable[[random.Random, Path], str]] = {
     "start again": started_again,
     "forked": forked,
@@ -398,6 +451,7 @@ SURFACES: dict[str, Callable[[random.Random, Path], str]] = {
     "escapes": shown_text,
     "export --push": pushed,
     "models get": got,
+    "hub answers": asked,
 }
 
 
@@ -406,7 +460,10 @@ def outcome_of(name: str, seed: int, number: int) -> str:
     folder = Path(tempfile.mkdtemp(prefix="surfaces-"))
     began_s = time.monotonic()
     try:
-        wrong = SURFACES[name](random.Random(f"{seed}-{name}-{number}"), folder)
+        with contextlib.ExitStack() as within:
+            for limit, value in LIMITS.items():
+                within.enter_context(patch(limit, value))
+            wrong = SURFACES[name](random.Random(f"{seed}-{name}-{number}"), folder)
     except Exception as error:
         wrong = f"{type(error).__name__}: {error!s:.200}"
     finally:
@@ -420,12 +477,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trials", type=int, default=60, help="of each surface")
+    parser.add_argument("--minutes", type=float, default=0.75, help="no trial of one starts after")
     parser.add_argument("--only", default="", help="surfaces whose name holds this")
     options = parser.parse_args()
     env.load_no_pydantic_plugins()
     counts, wrong = dict[str, Any](), dict[str, str]()
     for name in (each for each in SURFACES if options.only in each):
-        end_s, outcomes = time.monotonic() + OF_A_SURFACE_S, dict[int, str]()
+        end_s, outcomes = time.monotonic() + 60 * options.minutes, dict[int, str]()
         while len(outcomes) < options.trials and time.monotonic() < end_s:
             outcomes[len(outcomes)] = outcome_of(name, options.seed, len(outcomes))
         counts[name] = dict(Counter("wrong" if each else "right" for each in outcomes.values()))

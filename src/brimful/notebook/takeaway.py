@@ -13,6 +13,7 @@ from typing import Any
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.text import reason_of
+from brimful.base.time_limit import hub_limits
 from brimful.base.units import format_bytes
 from brimful.notebook.cell import require_notebook, show
 from brimful.notebook.follow import folder_named
@@ -163,10 +164,11 @@ def send(folder: Path, repo_id: str, *, private: bool) -> str:
 
     api: Any = HfApi()
     try:
-        address = api.create_repo(repo_id, private=private, exist_ok=True)
-        api.upload_folder(
-            repo_id=repo_id, folder_path=folder, commit_message="Trained with brimful"
-        )
+        with hub_limits(sum(path.stat().st_size for path in folder.rglob("*"))):
+            address = api.create_repo(repo_id, private=private, exist_ok=True)
+            api.upload_folder(
+                repo_id=repo_id, folder_path=folder, commit_message="Trained with brimful"
+            )
     except Exception as error:  # the library's network and parsing layers raise any class
         reason = reason_of(error)
         raise RequestError(
