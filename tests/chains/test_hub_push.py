@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,7 +61,8 @@ class Hub(BaseHTTPRequestHandler):
         if Hub.fault != "endless body":
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        with suppress(OSError):  # the client has left
+            self.wfile.write(content)
         while Hub.fault == "endless body":
             self._trickle(b" ")
 
@@ -179,13 +181,13 @@ def test_a_hub_that_never_ends_an_answer_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(time_limit, "LONGEST_ANSWER_S", 0.5)
-    monkeypatch.setattr(time_limit, "LONGEST_WAIT_S", 2.0)
+    monkeypatch.setattr(time_limit, "LONGEST_WAIT_S", 2.0 if "longer" in told else 60.0)
     monkeypatch.setattr(time_limit, "SLOWEST_BYTES_PER_S", 1e9)
     hub.fault = fault
     began_s = time.monotonic()
     with pytest.raises(RequestError, match=told):
         pushed(exported)
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 30
 
 
 def test_no_network_is_told_and_the_export_is_kept(

@@ -78,7 +78,7 @@ class _Limiting:
 
 def _is_no_download(request: Any) -> bool:
     """What is sent has a short answer, also in threads that the library starts for it."""
-    return _is_limited.get() or request.method not in {"GET", "HEAD"}
+    return _is_limited.get() or bool({"content-length", "transfer-encoding"} & set(request.headers))
 
 
 def _limit_waiting(request: Any) -> None:

