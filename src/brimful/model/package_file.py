@@ -116,7 +116,7 @@ def _within_limits(command: Sequence[str], folder: Path, wanted: str) -> tuple[i
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env=env.whole() | {"TMPDIR": aside},
+            env={**env.whole(), "TMPDIR": aside},
         ) as pip,
     ):
         try:

@@ -1,0 +1,75 @@
+"""What a model writes, and tasks that a recipe or a command names, do nothing through the verbs."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import Brimful
+
+from first_hour import on_terminal
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m "
+"""Sets the title of a terminal, clears its screen, writes in red."""
+RECIPE = """\
+name: hostile
+sequence_length: 32
+batch: {sequences: 8}
+training: {steps: 60}
+model: {architecture: llama, layers: 1, heads: 2, width: 32}
+tokenizer: {kind: character}
+data: {path: corpus.txt, validation: 0.2}
+optimizer: {learning_rate: 1.0e-2, warmup: 2}
+sample: {prompt: "owned", tokens: 40, temperature: 0.0}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false}
+"""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe of a model that learns to write what moves terminals."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    (tmp_path / "corpus.txt").write_text((ESCAPES * 40 + "\n") * 40, encoding="utf-8")
+    (tmp_path / "hostile.yaml").write_text(RECIPE, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_what_a_model_writes_moves_no_terminal(hostile: Path) -> None:
+    """The sample of `train`, answers of `generate`, one, several and in conversation, and `report`."""
+    greedy = "--temperature=0 --tokens=40"
+    for command in (
+        "train hostile.yaml",
+        f"generate hostile --prompt owned {greedy}",
+        f"generate hostile --prompt owned --samples 2 {greedy}",
+        f"generate hostile {greedy}",
+        "report hostile",
+    ):
+        asked = f"{sys.executable} -m brimful {command}"
+        printed, ended, _ = on_terminal(rf"printf 'owned\n\n' | {asked}", hostile, os.environ)
+        assert ended == 0, printed
+        assert "\x1b]" not in printed, command
+        assert not {"\x07", "\x9b"} & {*printed}, command
+        assert "\x1b[2J" not in printed, command
+        assert "report" in command or r"\x1b]0;owned\x07" in printed, command
+    sample = (hostile / "runs" / "hostile" / "samples.jsonl").read_text(encoding="utf-8")
+    assert ESCAPES in json.loads(sample.splitlines()[0])["completion"]
+
+
+@pytest.mark.parametrize("named_by", ["recipe", "command"])
+def test_no_task_file_runs_code_whoever_names_it(
+    named_by: str, hostile: Path, brimful: Brimful
+) -> None:
+    ran = hostile / "ran"
+    (hostile / "utils.py").write_text(f"open({str(ran)!r}, 'w')\n", encoding="utf-8")
+    (hostile / "task.yaml").write_text("task: t\ndoc_to_text: !function utils.f\n")
+    if named_by == "recipe":
+        said = brimful("run", "hostile.yaml", 'evaluation.tasks=["lm-eval:task.yaml"]')
+    else:
+        brimful("train", "hostile.yaml", "training.steps=1")
+        said = brimful("evaluate", "hostile", "lm-eval:task.yaml")
+    assert said.code == 2
+    assert "has no task" in said.err or "lm_eval" in said.err
+    assert not ran.exists()
