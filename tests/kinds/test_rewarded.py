@@ -406,6 +406,19 @@ def test_rewards_of_a_file_are_added_and_its_failures_are_told_and_stop_the_run(
         run(asking(*said, "run.name=stopped", "rewards.stop=true"))
 
 
+def test_a_reward_that_is_not_finite_is_counted_as_a_failure_and_none_is_given(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text("def reward(answer, row):\n    return float(answer)\n")
+    judges = Judges(RewardsRecipe(verifiers={str(path): 2.0}))
+    question = RewardedQuestion("q", "How much?", (), "", {}, "here")
+    answers = ["nan", "inf", "-inf", "1e308", "0.5"]
+    assert judges.rewards([(question, each) for each in answers]) == [0, 0, 0, 0, 1.0]
+    said = ["nan", "inf", "-inf", "inf"]
+    assert judges.failures == [f"{path}: {each}" for each in said]
+
+
 def test_a_run_does_not_go_on_with_another_file_of_rewards(
     asking: Callable[..., Recipe], tmp_path: Path
 ) -> None:

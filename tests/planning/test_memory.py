@@ -25,6 +25,7 @@ from brimful.planning.memory import (
     largest_at,
     peaks_alone,
     phase_at,
+    scored_bytes,
     with_workspaces,
 )
 from brimful.planning.target import METAL_SLACK, WORKSPACES, Target
@@ -252,6 +253,15 @@ def test_what_is_only_held_is_given_back_before_a_step_fails() -> None:
 
     assert held.usage.peak_reserved_bytes == 900 * MIB
     assert [held.fits_in(limit * MIB) for limit in (499, 500, 900)] == [False, True, True]
+
+
+def test_scoring_between_updates_holds_no_gradients_and_states_once_there_are_some() -> None:
+    kinds = ("weights", "gradients", "optimizer states", "temporaries", "temporaries")
+    events = (1, 2, 3, 4, -4, 5, -5)
+    trace = _trace(*events, sizes_mib=[100, 10, 20, 5, 7], kinds=kinds, marks={"evaluation": 3})
+
+    assert scored_bytes(trace, with_states=True) == (100 + 20 + 7) * MIB
+    assert scored_bytes(trace) == (100 + 7) * MIB
 
 
 # --- workspaces

@@ -206,6 +206,26 @@ def test_earlier_runs_correct_what_follows_from_timed_passes(
     assert plan.correction == pytest.approx(1.1)
 
 
+@pytest.mark.parametrize(
+    ("micro_batch", "fixed_s", "share"),
+    [
+        (8, 0.2, (0.1 + 0.2) / (0.1 + 0.5)),
+        # Where passes of one size were timed: what operators are predicted to take without positions.
+        (8, None, 0.3065),
+        # With fewer positions the second pass is not needed.
+        (4, 0.2, (0.1 + 0.2) / (0.1 + 0.5 + 0.6)),
+    ],
+)
+def test_the_update_and_what_one_pass_takes_do_not_shrink(
+    micro_batch: int, fixed_s: float | None, share: float, timed_plan: PlanAndAsk
+) -> None:
+    passes = dataclasses.replace(QUIET, micro_batch=micro_batch, fixed_s=fixed_s)
+    plan, _ = timed_plan(passes, UNCORRECTED, f"plan.micro_batch={micro_batch}")
+
+    assert plan.fixed_share == pytest.approx(share, rel=0.02)
+    assert timed_plan(None)[0].fixed_share == 0
+
+
 def test_runs_say_nothing_of_sound_passes_where_theirs_were_disturbed(
     timed_plan: PlanAndAsk,
 ) -> None:

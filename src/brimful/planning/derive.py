@@ -20,6 +20,7 @@ from brimful.planning.earlier_runs import earlier_runs_choice, memory_kind
 from brimful.planning.longest_pass import LongestPassAt, split
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Choice, Plan, Prediction
+from brimful.planning.rounds import time_shares
 from brimful.planning.search import Candidate, SearchResult, search
 from brimful.planning.specs import ModelFacts
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
@@ -290,6 +291,7 @@ def _plan(
         memory_terms=terms,
         time_terms=time_terms,
         evaluation_share=evaluation_share,
+        fixed_share=_fixed_share(level),
         correction=correction.factor,
         rates_basis=basis,
         # What an untraced compiled step takes says nothing about the eager one that is predicted.
@@ -355,9 +357,10 @@ def _times(
     high_s = max(high * seconds, _slowest_host_s(taken.time, level, correction))
     basis += f"; {WAITS}" * taken.time.waits_for_program
     step = Prediction(seconds, max(low * seconds, least_s), high_s, basis)
-    few, some, every = learned_share(recipe)
-    if some < 1:
-        basis += f"; groups of equal rewards take no pass: {some:.0%} of the answers assumed to"
+    if recipe.kind.draws_answers:
+        learned = learned_share(recipe)
+        few, some, every = time_shares(recipe, device.kind, _fixed_share(level), learned)
+        basis += f"; {learned[1]:.0%} of the answers assumed to take a pass"
         step = Prediction(some * step.value, few * step.low, every * step.high, basis)
     tokens = facts.tokens_per_step or recipe.tokens_per_step
     predicted = {
@@ -376,6 +379,10 @@ def _times(
             basis += f"; {REACHED}"
         predicted["mfu"] = Prediction(value, low, high, basis)
     return predicted
+
+
+def _fixed_share(level: Level | None) -> float:
+    return 0.0 if level is None else level.fixed_share
 
 
 def _slowest_host_s(time: StepTime, level: Level | None, correction: Correction) -> float:

@@ -135,14 +135,13 @@ class Footprint:
 
 
 def scored_bytes(trace: Trace, *, with_states: bool = False) -> int:
-    """Return the most bytes of tensors while the evaluation batch is scored, with optimizer states
-    or, as before the first step, without.
+    """Return the most bytes of tensors while the evaluation batch is scored between updates, when
+    gradients are let go of: with optimizer states or, as before the first step, without.
     """
     first = trace.marks["evaluation"]
-    alive_S = trace.alive_at(first)
-    of_optimizer_S = trace.kinds_S[alive_S] == KINDS.index("optimizer states")
-    states = 0 if with_states else int(trace.sizes_S[alive_S][of_optimizer_S].sum())
-    return int(trace.live_E()[first:].max()) - states
+    terms = terms_at(trace, first)
+    released = terms["gradients"] + (0 if with_states else terms["optimizer states"])
+    return int(trace.live_E()[first:].max()) - released
 
 
 def before_training(trace: Trace, step: Footprint) -> Prediction:

@@ -98,6 +98,8 @@ class Plan:
             the data are read, and in plans of earlier versions.
         evaluation_share: Time of scoring a sequence over time of training on it; None where no time
             is predicted.
+        fixed_share: Share of the step time that does not shrink with its positions, as far as it
+            was timed.
         correction: What predicted times were multiplied by because of earlier runs.
         rates_basis: What predicted times rest on: `hardware.calibration.basis_of` the rates.
         memory_kind: Runs of the same kind say something about each other's memory
@@ -135,6 +137,7 @@ class Plan:
     time_terms: Numbers = field(default_factory=dict)
     evaluate_every: int | None = None
     evaluation_share: float | None = None
+    fixed_share: float = 0.0
     correction: float = 1.0
     rates_basis: str = ""
     memory_kind: str = ""

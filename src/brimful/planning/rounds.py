@@ -9,6 +9,7 @@ from brimful.planning.drawing import BF16, FP32, DrawingMemory
 from brimful.planning.host_heap import HOST_SLACK
 from brimful.planning.memory import scored_bytes
 from brimful.planning.plan import Plan, Prediction, verdict_on
+from brimful.planning.target import GROWTH_WITH_KERNELS_BYTES
 from brimful.planning.trace import Trace
 from brimful.planning.writing import (
     ANSWER_SHARE,
@@ -22,6 +23,11 @@ from brimful.planning.writing import (
 from brimful.recipe import Recipe
 from brimful.recipe.kinds import shares_beginnings
 from brimful.recipe.rewards import CountedRewards, RewardsRecipe, learned_share, rewards_of
+
+ALL = (1.0, 1.0, 1.0)
+"""Where every answer is learned from."""
+_OF_POSITIONS = ("activations", "loss and logits", "inputs", "temporaries")
+"""Terms of memory that grow with the positions of a pass."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +81,19 @@ class AnswerRounds:
         return self._written(1, texts, questions)
 
     def with_peak(self) -> Plan:
-        """Return the plan with a peak that drawing does not exceed."""
+        """Return the plan with a peak that drawing does not exceed, and that is lower where answers
+        are short.
+        """
         predicted, drawn = self.plan.predicted, self.drawing(1).memory
         peak, device = predicted["peak_memory_bytes"], predicted.get("device_memory_bytes")
         outside = 0.0 if device is None else max(0.0, device.value - peak.value)
+        low = max(self._least_bytes(peak), drawn.low - outside)
         if drawn.value - outside <= peak.value:
-            return self.plan
+            peaks = {"peak_memory_bytes": replace(peak, low=low)}
+            return replace(self.plan, predicted={**predicted, **peaks})
         of_drawing = Prediction(
             drawn.value - outside,
-            max(peak.low, drawn.low - outside),
+            low,
             max(peak.high, drawn.high - outside),
             f"while answers are drawn: {drawn.basis}",
         )
@@ -91,6 +101,18 @@ class AnswerRounds:
         if device is not None:
             peaks["device_memory_bytes"] = replace(drawn, high=max(drawn.high, device.high))
         return replace(self.plan, predicted={**predicted, **peaks})
+
+    def _least_bytes(self, peak: Prediction) -> float:
+        """Return the lower end of the peak of an update, whose rows count as full, on a CPU where
+        answers are short.
+        """
+        rules, plan = self.recipe.rewards, self.plan
+        if plan.device.get("kind") != "cpu" or not isinstance(rules, CountedRewards):
+            return peak.low
+        short, _, _ = _computed_positions(self.recipe, rules, "cpu")
+        most = plan.micro_batches[0] * self.recipe.sequence_length
+        empty = max(0.0, 1 - rules.answers * short / most)
+        return peak.low - empty * sum(plan.memory_terms.get(name, 0) for name in _OF_POSITIONS)
 
     def _written(self, times: int, texts: Texts, questions: int) -> TextsWritten:
         writer = self._writer
@@ -106,9 +128,10 @@ class AnswerRounds:
 
     def _of_process(self, tensors_bytes: int, basis: str) -> Prediction:
         """Return the memory of a CPU process whose tensors take this many bytes at their peak."""
-        process, reserved = self.plan.memory_terms.get("process", 0), HOST_SLACK
-        low, value, high = (process + (1 + lost) * tensors_bytes for lost in (0.0, *reserved))
-        return Prediction(value, low, high, basis)
+        process = self.plan.memory_terms.get("process", 0)
+        doubt = min(process, GROWTH_WITH_KERNELS_BYTES[1])
+        low, value, high = (process + (1 + lost) * tensors_bytes for lost in (0.0, *HOST_SLACK))
+        return Prediction(value, low - doubt, high + doubt, basis)
 
     def scoring(self, trace: Trace) -> Prediction | None:
         """Return the memory of scoring answers without gradients, of a trace whose evaluation batch
@@ -155,15 +178,19 @@ class AnswerRounds:
     @property
     def _whole(self) -> Plan:
         """The plan with the time of a step that learns from every answer."""
-        step, shares = self.plan.predicted.get("step_time_s"), learned_share(self.recipe)
+        step, kind = self.plan.predicted.get("step_time_s"), str(self.plan.device.get("kind"))
         if step is None:
             return self.plan
-        low, value, high = shares
+        learned, every = (
+            time_shares(self.recipe, kind, self.plan.fixed_share, shares)
+            for shares in (learned_share(self.recipe), ALL)
+        )
+        low, value, high = (whole / some for whole, some in zip(every, learned, strict=True))
         whole = {
-            "step_time_s": Prediction(step.value / value, step.low / low, step.high / high, "")
+            "step_time_s": Prediction(step.value * value, step.low * low, step.high * high, "")
         }
         if (tokens := self.plan.predicted.get("tokens_per_s")) is not None:
-            whole["tokens_per_s"] = replace(tokens, value=tokens.value * value)
+            whole["tokens_per_s"] = replace(tokens, value=tokens.value / value)
         return replace(self.plan, predicted={**self.plan.predicted, **whole})
 
     @property
@@ -201,6 +228,39 @@ def computed_share(recipe: Recipe, mean_positions: float, device_kind: str) -> f
     rules = rewards_of(recipe)
     prompt = mean_positions - ANSWER_SHARE[1] * rules.max_new_tokens
     return 1 - prompt * (1 - 1 / rules.samples_per_prompt) / mean_positions
+
+
+def time_shares(
+    recipe: Recipe, device_kind: str, fixed_share: float, learned: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    """Return low, expected and high time of a step, over the time of one that learns from answers
+    of expected length, all of them.
+
+    Args:
+        recipe: The recipe, as planning counts: of one that is not, lengths are not known.
+        device_kind: "cpu", "cuda" or "mps".
+        fixed_share: Share of the latter time that does not shrink with the positions. More
+            positions may be more passes.
+        learned: Low, expected and high share of the answers that are learned from.
+    """
+    least = most = 1.0
+    if isinstance(recipe.rewards, CountedRewards):
+        short, usual, full = _computed_positions(recipe, recipe.rewards, device_kind)
+        least, most = short / usual, full / usual
+    (few, some, every), rest = learned, 1 - fixed_share
+    return fixed_share + rest * few * least, fixed_share + rest * some, every * most
+
+
+def _computed_positions(
+    recipe: Recipe, rules: CountedRewards, device_kind: str
+) -> tuple[float, float, float]:
+    """Return the low, expected and high mean positions of an answer that a step computes."""
+    usual = rules.positions * computed_share(recipe, rules.positions, device_kind)
+    short, full = (
+        usual + (share - ANSWER_SHARE[1]) * rules.max_new_tokens
+        for share in (ANSWER_SHARE[0], ANSWER_SHARE[2])
+    )
+    return short, usual, full
 
 
 def seconds_of_round(recipe: Recipe, plan: Plan) -> Numbers:

@@ -43,7 +43,9 @@ def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int
     }
     if recipe.kind.draws_answers:
         rules = rewards_of(recipe).model_dump()
-        changed["rewards"] = CountedRewards(**rules, answers=recipe.effective_batch)
+        changed["rewards"] = CountedRewards(
+            **rules, answers=recipe.effective_batch, positions=positions_per_example
+        )
     return recipe.model_copy(update=changed)
 
 

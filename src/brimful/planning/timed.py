@@ -244,11 +244,14 @@ class Level:
         factor_at: Multiply those of a micro-batch by it.
         passes: What was timed.
         correction: How earlier runs compared with times from such passes; part of the factor.
+        fixed_share: Share of a step's time that does not shrink with its positions: the update, and
+            what even one pass takes.
     """
 
     factor_at: Callable[[int], float]
     passes: TimedPasses
     correction: Correction
+    fixed_share: float
 
     def share(self, *, compiled: bool) -> Bounds:
         """Return measured over predicted time, 5th and 95th percentile. Passes are timed without
@@ -278,7 +281,7 @@ def level_of(
     if total_steps is not None:
         run_s = total_steps * taken.time.seconds
         seconds = min(max(seconds, MEASURE_SHARE * run_s), most_s, MOST_MEASURE_SHARE * run_s)
-    micro_batches, _, of_loss = prepared.passes_of_step(taken.micro_batch, fill, scored)
+    micro_batches, share, of_loss = prepared.passes_of_step(taken.micro_batch, fill, scored)
     spec = replace(prepared.spec(recompute=taken.recompute), accumulates=len(micro_batches) > 1)
     timed = timer(spec, taken.micro_batch, seconds, of_loss)
     if timed is None:
@@ -291,10 +294,13 @@ def level_of(
     def parts_at(micro_batch: int) -> StepParts:
         return parts_of(work_at(micro_batch), rates, precision=precision)
 
+    def measured_s(sizes: Sequence[int], fill: float) -> float:
+        return passes.seconds(parts_at, sizes, fill=fill, has_many_lengths=has_many_lengths)
+
     def factor_at(micro_batch: int) -> float:
         sizes, share, of_loss = prepared.passes_of_step(micro_batch, fill, scored)
         eager = step_time(work_at, sizes, rates, precision=precision, fill=share, scored=of_loss)
-        measured_s = passes.seconds(parts_at, sizes, fill=share, has_many_lengths=has_many_lengths)
-        return timed.correction.factor * measured_s / eager.seconds
+        return timed.correction.factor * measured_s(sizes, share) / eager.seconds
 
-    return Level(factor_at, passes, timed.correction)
+    fixed_share = max(0.0, measured_s(micro_batches[:1], 0.0) / measured_s(micro_batches, share))
+    return Level(factor_at, passes, timed.correction, fixed_share)

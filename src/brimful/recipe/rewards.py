@@ -211,9 +211,11 @@ class CountedRewards(RewardsRecipe):
 
     Attributes:
         answers: Answers of a batch.
+        positions: Mean positions of an answer of expected length with its question.
     """
 
     answers: int
+    positions: float
 
 
 def is_own(verifier: str) -> bool:

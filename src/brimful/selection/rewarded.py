@@ -178,8 +178,9 @@ class Judges:
                 verdicts = _verdicts(verifier, answers, sandbox)
             for place, verdict in enumerate(verdicts):
                 worth = float(verdict.is_correct) if verdict.worth is None else verdict.worth
+                worth *= self._rewards[name]
                 if math.isfinite(worth):
-                    rewards[place] += self._rewards[name] * worth
+                    rewards[place] += worth
                 else:
                     self.failures.append(f"{name}: {verdict.detail or worth}")
         return rewards
