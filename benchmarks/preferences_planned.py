@@ -91,6 +91,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"sequence_length={length}",
         f"batch.sequences={count}",
         "seed=77",
+        "data.long_documents=drop",
         "training.steps=9",
     )
     for words, changes, length, count in (

@@ -1375,13 +1375,16 @@ def _preferences_planned(name: str) -> tuple[str, str, str]:
     )
     inside = sum(row["step_time"]["inside"] for row in rows)
     ratios = [row["step_time"]["measured"] / row["step_time"]["predicted"] for row in rows]
+    ends = [row["step_time"]["interval"] for row in rows]
+    widths = sorted(high / low for low, high in ends)
     return (
         f"DPO of {record['model']} on this CPU: peak of its steps, planned, beside the profiler's"
         " count, and its step time beside the plan's interval (LoRA, NF4, all weights; padded,"
         " packed; reference in every pass, kept, none)",
         f"{len(rows)} configurations: largest error {errors:.3f} % on full rows, {on_data:.2f} %"
         f" on the longest pass of the data; step time inside {inside} of {len(rows)} intervals,"
-        f" measured over predicted {min(ratios):.2f} to {max(ratios):.2f}",
+        f" whose ends are {widths[0]:.0f} to {widths[-1]:.0f} times apart, measured over predicted"
+        f" {min(ratios):.2f} to {max(ratios):.2f}",
         source,
     )
 
