@@ -474,7 +474,7 @@ def tune_ours(worker: Worker, recipe: Any) -> None:
         options = ScoringOptions(plan=plan, device=device, rows=rows)
         folder = Path(tempfile.mkdtemp(dir=worker.folder))
         data.keep_reference(model, folder, data.fingerprints, options)
-    network = Network(model, hidden_states, plan.loss_chunk, few_passes=True)
+    network = Network(model, hidden_states, plan.loss_chunk)
     draw = data.draw if recipe.kind.draws_answers else None
     train_ours(worker, recipe, plan, network, data.sequences(plan), draw)
 

@@ -369,7 +369,7 @@ def _by_brimful(recipe: Any, model: Any, batch: Any, size: int) -> tuple[Result,
     model.zero_grad()
     pieces = list(batch.micro_batches((size,)))
     loss = accumulate_gradients(
-        Network(model, hidden_states_of(model), loss_chunk=16, few_passes=True, note=note),
+        Network(model, hidden_states_of(model), loss_chunk=16, note=note),
         find_method("dpo").with_options(recipe.loss_options),
         Precision("fp32"),
         torch.device("cpu"),

@@ -307,7 +307,7 @@ def train_as_planned(worker: Worker, recipe: Any, ids_NT: Any, *, vocabulary: in
             ids_BT = ids_NT[torch.arange(first_sample, first_sample + count) % len(ids_NT)]
             return Batch(ids_BT, torch.nn.functional.pad(ids_BT[:, 1:], (0, 1), value=-100))
 
-    network = Network(model, hidden_states, plan.loss_chunk, few_passes=True)
+    network = Network(model, hidden_states, plan.loss_chunk)
     train_ours(worker, recipe, plan, network, Rows())
 
 

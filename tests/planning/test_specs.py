@@ -101,30 +101,28 @@ def test_a_fresh_model_keeps_fp32_weights(
 @pytest.mark.parametrize(
     ("section", "adapter"),
     [
-        ("{}", Lora(16, "all-linear", 0.0)),
+        ("{}", Lora(16, "all-linear", 0.0, quick=True)),
         ("{rank: 4, dropout: 0.1, dora: true}", Lora(4, "all-linear", 0.1, dora=True)),
-        ("{targets: [q_proj, v_proj]}", Lora(16, "q_proj,v_proj")),
-        ("{targets: q_proj}", Lora(16, "q_proj")),
+        ("{targets: [q_proj, v_proj]}", Lora(16, "q_proj,v_proj", quick=True)),
+        ("{targets: q_proj}", Lora(16, "q_proj", quick=True)),
     ],
 )
 def test_adapters_are_those_of_the_recipe(
     published: MakeRecipe, section: str, adapter: Lora
 ) -> None:
-    assert lora_of(published(f"adapter={section}"), "cuda") == adapter
+    assert lora_of(published(f"adapter={section}")) == adapter
 
 
 @pytest.mark.parametrize(
     ("words", "quick"),
     [((), True), (("adapter.dropout=0.1",), False), (("quantize=nf4",), False)],
 )
-def test_plain_adapters_are_quick_on_a_cpu_alone(
+def test_plain_adapters_are_quick(
     published: MakeRecipe, words: tuple[str, ...], quick: bool
 ) -> None:
-    recipe = published("adapter={}", *words)
-    on_cpu, on_gpu = lora_of(recipe, "cpu"), lora_of(recipe, "cuda")
-    assert on_cpu is not None
-    assert on_gpu is not None
-    assert (on_cpu.quick, on_gpu.quick) == (quick, False)
+    adapter = lora_of(published("adapter={}", *words))
+    assert adapter is not None
+    assert adapter.quick is quick
 
 
 def test_tokens_that_are_added_are_rows_beside_adapters_and_in_a_full_model(
@@ -133,14 +131,14 @@ def test_tokens_that_are_added_are_rows_beside_adapters_and_in_a_full_model(
     overrides = ("method=sft", "data.added_tokens=[<a>, <b>]")
     whole, adapted = published(*overrides), published(*overrides, "adapter={}")
     assert model_facts(whole).vocabulary == model_facts(adapted).vocabulary + 2
-    adapter = lora_of(adapted, "cuda")
+    adapter = lora_of(adapted)
     assert adapter is not None
     assert adapter.tokens == 2
     assert '"tokens"' not in StepSpec("{}", 64, adapter=Lora(4)).key()
 
 
 def test_without_adapters_there_are_none(published: MakeRecipe) -> None:
-    assert lora_of(published(), "cpu") is None
+    assert lora_of(published()) is None
 
 
 # --- the step is the loop's

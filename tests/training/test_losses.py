@@ -34,15 +34,15 @@ def _reference(
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("chunk_tokens", [1, 4, 21, 1000])
-@pytest.mark.parametrize("few_passes", [False, True])
+@pytest.mark.parametrize("converting", [False, True])
 def test_loss_and_gradients_equal_the_reference_for_any_chunk(
-    chunk_tokens: int, softcap: float | None, few_passes: bool
+    chunk_tokens: int, softcap: float | None, converting: bool
 ) -> None:
     hidden, weight, targets = _inputs()
     expected = _reference(hidden, weight, targets, softcap).sum()
     expected_grads = torch.autograd.grad(expected * 0.37, (hidden, weight))
     loss = linear_cross_entropy(
-        hidden, weight, targets, chunk_tokens=chunk_tokens, softcap=softcap, few_passes=few_passes
+        hidden, weight, targets, chunk_tokens=chunk_tokens, softcap=softcap, converting=converting
     )
     grads = torch.autograd.grad(loss * 0.37, (hidden, weight))
     torch.testing.assert_close(loss, expected)
@@ -59,11 +59,11 @@ def test_token_losses_equal_the_reference_position_by_position(softcap: float | 
     )
 
 
-@pytest.mark.parametrize("few_passes", [False, True])
-def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients(few_passes: bool) -> None:
+@pytest.mark.parametrize("converting", [False, True])
+def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients(converting: bool) -> None:
     hidden, weight, targets = _inputs()
     targets = torch.full_like(targets, IGNORED)
-    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, few_passes=few_passes)
+    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, converting=converting)
     loss.backward()
     assert loss == 0
     assert hidden.grad is not None
@@ -72,13 +72,13 @@ def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients(few_passes: bo
     assert not weight.grad.any()
 
 
-@pytest.mark.parametrize("few_passes", [False, True])
+@pytest.mark.parametrize("converting", [False, True])
 def test_under_autocast_products_are_bf16_and_gradients_keep_the_weights_dtype(
-    few_passes: bool,
+    converting: bool,
 ) -> None:
     hidden, weight, targets = _inputs()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, few_passes=few_passes)
+        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, converting=converting)
     loss.backward()
     expected = _reference(hidden, weight, targets, None).sum()
     assert weight.grad is not None
@@ -87,8 +87,8 @@ def test_under_autocast_products_are_bf16_and_gradients_keep_the_weights_dtype(
     assert loss != expected
 
 
-@pytest.mark.parametrize("few_passes", [False, True])
-def test_no_tensor_of_all_logits_is_ever_made(few_passes: bool) -> None:
+@pytest.mark.parametrize("converting", [False, True])
+def test_no_tensor_of_all_logits_is_ever_made(converting: bool) -> None:
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -109,14 +109,14 @@ def test_no_tensor_of_all_logits_is_ever_made(few_passes: bool) -> None:
         torch.randint(0, 500, (4, 64)),
     )
     with Watch():
-        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=16, few_passes=few_passes)
+        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=16, converting=converting)
         loss.backward()
     assert largest == 16 * 500
 
 
 def test_a_second_backward_pass_is_refused_where_gradients_are_scaled_in_place() -> None:
     hidden, weight, targets = _inputs()
-    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, few_passes=True)
+    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4)
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
@@ -125,9 +125,9 @@ def test_a_second_backward_pass_is_refused_where_gradients_are_scaled_in_place()
 @pytest.mark.parametrize("trains_head", [False, True])
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("chunk_tokens", [1, 4, 1000])
-@pytest.mark.parametrize("few_passes", [False, True])
+@pytest.mark.parametrize("converting", [False, True])
 def test_losses_of_positions_and_their_gradients_are_those_of_whole_logits(
-    chunk_tokens: int, softcap: float | None, few_passes: bool, trains_head: bool
+    chunk_tokens: int, softcap: float | None, converting: bool, trains_head: bool
 ) -> None:
     """Whatever a position counts, which is known only once all losses are."""
     hidden, weight, targets = _inputs()
@@ -143,7 +143,7 @@ def test_losses_of_positions_and_their_gradients_are_those_of_whole_logits(
         targets.flatten()[scored],
         chunk_tokens=chunk_tokens,
         softcap=softcap,
-        few_passes=few_passes,
+        converting=converting,
     )
     grads = torch.autograd.grad(losses.log1p().sum(), trained)
 
@@ -159,6 +159,6 @@ def test_losses_of_positions_and_their_gradients_are_those_of_whole_logits(
                 targets.flatten()[scored],
                 chunk_tokens=chunk_tokens,
                 softcap=softcap,
-                few_passes=few_passes,
+                converting=converting,
             ),
         )

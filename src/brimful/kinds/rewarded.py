@@ -295,7 +295,7 @@ class RewardedRunData(ExampleRunData):
         model, device = self._writer.model, self._writer.model.device
         plan = self._plan
         network = Network(
-            model, hidden_states_of(model), plan.loss_chunk, few_passes=device.type != "cuda"
+            model, hidden_states_of(model), plan.loss_chunk, converting=device.type == "cuda"
         )
         split = split_of(asks, drawn)
         numbers = np.arange(len(drawn))

@@ -276,8 +276,7 @@ def _attach(model: PreTrainedModel, config: Any) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
-    if model.device.type == "cpu":
-        adapt_quickly(model)
+    adapt_quickly(model)
 
 
 def refuse_unmatched(targets: list[str], model: nn.Module) -> None:

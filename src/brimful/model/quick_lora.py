@@ -1,4 +1,4 @@
-"""LoRA layers for CPUs, quicker than peft's own and with less kept for the backward pass.
+"""LoRA layers quicker than peft's own and with less kept for the backward pass.
 
 peft converts a layer's input to the adapter's type, autocast converts it back, and scaling and
 adding the adapter's output are passes of their own over it. Here all products of a layer are one

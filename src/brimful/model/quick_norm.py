@@ -1,4 +1,4 @@
-"""Root-mean-square norms with frozen weights for CPUs, quicker than transformers' own and with less
+"""Root-mean-square norms with frozen weights, quicker than transformers' own and with less
 kept for the backward pass.
 
 transformers' norm is eight operators, each with a gradient of its own, and keeps its input in fp32.

@@ -23,7 +23,7 @@ Xeon with AMX, one thread, 16 texts a step, ms in bf16 and fp32: width 128 76 an
 AMX width 128 56 and 68, 256 108 and 164, 384 274 and 439.
 """
 LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
-"""fp32 logits of one chunk of the loss."""
+"""Least fp32 logits of one chunk of the loss."""
 BLOCK_ATTENTION_TOKENS = {"bf16": range(2, 1025), "fp32": range(65, 1025)}
 """On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel, by
 precision (docs/log).
@@ -367,7 +367,7 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
         return Choice("loss_chunk", recipe.plan.loss_chunk, FIXED)
     if recipe.kind.gives_labels:
         return Choice("loss_chunk", 64, "not used: a classifier makes one row of logits per text")
-    fits = LOSS_CHUNK_BYTES[device.kind] // (4 * vocabulary)
+    fits = _loss_chunk_bytes(recipe, device) // (4 * vocabulary)
     tokens = max(64, min(1 << (max(fits, 1).bit_length() - 1), 16_384))
     return Choice(
         "loss_chunk",
@@ -375,6 +375,16 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
         f"tokens per piece of the loss: {format_bytes(4 * vocabulary * tokens)} of logits at a"
         " time, never all of them",
     )
+
+
+def _loss_chunk_bytes(recipe: Recipe, device: Device) -> int:
+    """Return the fp32 logits of one chunk of the loss. A head that is trained has its gradient
+    added up chunk by chunk, which moves 12 bytes a weight each time: a GPU with room gets fewer.
+    """
+    least = LOSS_CHUNK_BYTES[device.kind]
+    if device.kind != "cuda" or recipe.adapter is not None:
+        return least
+    return min(max(least, device.memory_bytes // 64), 8 * least)
 
 
 def has_four_bits(device: Device) -> bool:

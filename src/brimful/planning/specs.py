@@ -192,7 +192,7 @@ def spec_of(
         sequence_length=recipe.sequence_length,
         weights=precision if frozen else recipe.optimizer.weights,  # type: ignore[arg-type]
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
-        adapter=lora_of(recipe, device.kind),
+        adapter=lora_of(recipe),
         quantize=recipe.quantize,
         method=recipe.kind.steps_like or recipe.method,
         options_json=json.dumps(recipe.kind.step_options(recipe), sort_keys=True),
@@ -221,8 +221,8 @@ def _traced_attention(chosen: str, model: ModelFacts, device: Device) -> str:
     return "brimful_expanded" if model.grouped and not device.abilities.flash_attention else "sdpa"
 
 
-def lora_of(recipe: Recipe, device_kind: str) -> Lora | None:
-    """Return the recipe's adapters for the traced step on a kind of device."""
+def lora_of(recipe: Recipe) -> Lora | None:
+    """Return the recipe's adapters for the traced step."""
     adapter = recipe.adapter
     if adapter is None:
         return None
@@ -232,6 +232,6 @@ def lora_of(recipe: Recipe, device_kind: str) -> Lora | None:
         ",".join(adapter.target_names),
         adapter.dropout,
         dora=adapter.dora,
-        quick=is_plain and device_kind == "cpu",
+        quick=is_plain,
         tokens=len(recipe.data.added_tokens),
     )

@@ -336,7 +336,7 @@ def network_of(model: nn.Module, spec: StepSpec, body: HiddenStates | None = Non
     """
     inner = transformers_model(model)
     body = body or hidden_states_of(inner)
-    return Network(inner, body, spec.loss_chunk, few_passes=not spec.cuda)
+    return Network(inner, body, spec.loss_chunk, converting=spec.cuda)
 
 
 def repeat_steps(

@@ -30,8 +30,7 @@ class Network:
         model: The transformers module that owns the parameters.
         hidden_states: Its body, compiled or not.
         loss_chunk: Tokens per chunk of the linear cross-entropy.
-        few_passes: It passes over the logits as rarely as possible: for all devices but CUDA, whose
-            passes are quick and whose recorded steps have the others.
+        converting: Whether element-wise kernels convert what they write: on CUDA.
         note: Takes a named value of each sample of a pass and, of the same shape, 1 where it counts
             and else 0: its mean over the optimizer step stands in the journal.
         of_step: What `Method.measure` found, over what the loss is divided by; None: nothing.
@@ -40,7 +39,7 @@ class Network:
     model: PreTrainedModel
     hidden_states: HiddenStates
     loss_chunk: int
-    few_passes: bool = False
+    converting: bool = False
     note: Callable[[str, Tensor, Tensor], None] = lambda name, values, counts: None
     of_step: Tensor | None = None
 
@@ -159,7 +158,7 @@ def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor
         targets_BT,
         chunk_tokens=network.loss_chunk,
         softcap=network.logit_softcap,
-        few_passes=network.few_passes,
+        converting=network.converting,
     )
 
 
@@ -180,7 +179,7 @@ def scored_losses(
         targets_N,
         chunk_tokens=network.loss_chunk,
         softcap=network.logit_softcap,
-        few_passes=network.few_passes,
+        converting=network.converting,
     )
 
 

@@ -202,7 +202,7 @@ class TrainingSession:
                 setup.model,
                 self._forward,
                 plan.loss_chunk,
-                few_passes=setup.device.type != "cuda",
+                converting=setup.device.type == "cuda",
             ),
             method=method,
             optimizer=self.optimizer,

@@ -159,7 +159,7 @@ def test_loss_and_gradients_are_the_formulas_in_any_layout_for_any_micro_batch(
     register()
     model.set_attn_implementation(NAME)
     batch = PairSequences(split, recipe, layout, {}).batch(0, PAIRS)  # type: ignore[arg-type]
-    network = Network(model, hidden_states_of(model), loss_chunk=5, few_passes=True)
+    network = Network(model, hidden_states_of(model), loss_chunk=5)
     method = find_method("dpo").with_options(recipe.loss_options)
     pieces = list(batch.micro_batches((size,)))
     loss = accumulate_gradients(

@@ -129,7 +129,7 @@ def _by_brimful(
         noted.setdefault(name, []).extend(values[counts > 0].tolist())
 
     model.zero_grad()
-    network = Network(model, hidden_states_of(model), loss_chunk=5, few_passes=True, note=note)
+    network = Network(model, hidden_states_of(model), loss_chunk=5, note=note)
     options = {"rewards": rules.model_dump(mode="json")}
     method = find_method("grpo").with_options(options)
     pieces = list(batch.micro_batches((size,)))

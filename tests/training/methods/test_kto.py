@@ -70,7 +70,7 @@ def _by_brimful(
 
     model.zero_grad()
     model.train()
-    network = Network(model, hidden_states_of(model), loss_chunk=5, few_passes=True, note=note)
+    network = Network(model, hidden_states_of(model), loss_chunk=5, note=note)
     method = find_method("kto").with_options(recipe.loss_options)
     precision, divisor = Precision("fp32"), batch.loss_divisor
     before = batch.measured.micro_batches((size,))
