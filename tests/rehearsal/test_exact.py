@@ -64,7 +64,12 @@ SCALAR_BYTES = 8
         ("llama", {"options": FED_BACK, "autocast": "bf16", "recompute": "selective"}, 2, 0),
         ("bert", {"attention": "brimful_texts", "autocast": "bf16"}, 0, 0),
         ("modernbert", {"padded": True, "loss_chunk": 50}, 0, 0),
-        ("llama", {"options": FED_BACK, "autocast": "bf16", "recompute": True}, 2, 0),
+        (
+            "llama",
+            {"options": FED_BACK, "autocast": "bf16", "recompute": True, "loss_chunk": 256},
+            2,
+            0,
+        ),
         ("okadfa", {"options": {"feedback": "sublayer"}}, 0, 0),
         ("okadfa", {"autocast": "bf16"}, 0, 0),
         ("gpt2", {"options": {"feedback": "none"}}, 0, 0),
