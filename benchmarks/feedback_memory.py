@@ -160,7 +160,7 @@ def _pass(
     """One forward and backward pass from no gradients."""
     model.to(device)
     prepare(spec, model)
-    network = Network(model, hidden_states_of(model), spec.loss_chunk, converting=spec.cuda)
+    network = Network(model, hidden_states_of(model), spec.loss_chunk)
     method = Method(loss_of(spec))
     ids_BT = torch.randint(
         0,

@@ -25,7 +25,12 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from brimful.model import packed_attention
-from brimful.training.losses import linear_cross_entropy
+from brimful.training.losses import (
+    PieceLosses,
+    linear_cross_entropy,
+    piece_losses,
+    piece_losses_to_compile,
+)
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
@@ -130,10 +135,10 @@ def loss() -> Mapping[str, float]:
     head_VD = torch.randn(vocabulary, width, device=DEVICE, requires_grad=True)
     targets_BT = torch.randint(0, vocabulary, (1, tokens), device=DEVICE)
 
-    def in_chunks(chunk: int, *, few_passes: bool) -> None:
+    def in_chunks(chunk: int, piece: PieceLosses) -> None:
         with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
             linear_cross_entropy(
-                hidden_BTD, head_VD, targets_BT, chunk_tokens=chunk, few_passes=few_passes
+                hidden_BTD, head_VD, targets_BT, chunk_tokens=chunk, piece=piece
             ).backward()
         hidden_BTD.grad = head_VD.grad = None
 
@@ -144,9 +149,9 @@ def loss() -> Mapping[str, float]:
         hidden_BTD.grad = head_VD.grad = None
 
     found = {"all logits at once": least_time(whole)}
-    for chunk, few in itertools.product((tokens // 8, tokens), (False, True)):
-        name = f"chunks of {chunk}{', few passes' if few else ''}"
-        found[name] = least_time(functools.partial(in_chunks, chunk, few_passes=few))
+    pieces = {"": piece_losses, ", compiled": torch.compile(piece_losses_to_compile)}
+    for chunk, (how, piece) in itertools.product((tokens // 8, tokens), pieces.items()):
+        found[f"chunks of {chunk}{how}"] = least_time(functools.partial(in_chunks, chunk, piece))
     return found
 
 

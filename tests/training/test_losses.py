@@ -1,14 +1,29 @@
 """The linear cross-entropy against torch's own."""
 
+import functools
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from brimful.training.losses import (
     IGNORED,
+    PieceLosses,
     linear_cross_entropy,
     linear_token_losses,
+    piece_losses,
+    piece_losses_to_compile,
     token_losses,
+)
+
+pieces = pytest.mark.parametrize(
+    "piece",
+    [
+        functools.partial(piece_losses, converting=False),
+        functools.partial(piece_losses, converting=True),
+        piece_losses_to_compile,
+    ],
+    ids=["eager", "as on CUDA", "to compile"],
 )
 
 
@@ -34,15 +49,15 @@ def _reference(
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("chunk_tokens", [1, 4, 21, 1000])
-@pytest.mark.parametrize("converting", [False, True])
+@pieces
 def test_loss_and_gradients_equal_the_reference_for_any_chunk(
-    chunk_tokens: int, softcap: float | None, converting: bool
+    chunk_tokens: int, softcap: float | None, piece: PieceLosses
 ) -> None:
     hidden, weight, targets = _inputs()
     expected = _reference(hidden, weight, targets, softcap).sum()
     expected_grads = torch.autograd.grad(expected * 0.37, (hidden, weight))
     loss = linear_cross_entropy(
-        hidden, weight, targets, chunk_tokens=chunk_tokens, softcap=softcap, converting=converting
+        hidden, weight, targets, chunk_tokens=chunk_tokens, softcap=softcap, piece=piece
     )
     grads = torch.autograd.grad(loss * 0.37, (hidden, weight))
     torch.testing.assert_close(loss, expected)
@@ -59,11 +74,11 @@ def test_token_losses_equal_the_reference_position_by_position(softcap: float | 
     )
 
 
-@pytest.mark.parametrize("converting", [False, True])
-def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients(converting: bool) -> None:
+@pieces
+def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients(piece: PieceLosses) -> None:
     hidden, weight, targets = _inputs()
     targets = torch.full_like(targets, IGNORED)
-    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, converting=converting)
+    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, piece=piece)
     loss.backward()
     assert loss == 0
     assert hidden.grad is not None
@@ -72,13 +87,13 @@ def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients(converting: bo
     assert not weight.grad.any()
 
 
-@pytest.mark.parametrize("converting", [False, True])
+@pieces
 def test_under_autocast_products_are_bf16_and_gradients_keep_the_weights_dtype(
-    converting: bool,
+    piece: PieceLosses,
 ) -> None:
     hidden, weight, targets = _inputs()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, converting=converting)
+        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, piece=piece)
     loss.backward()
     expected = _reference(hidden, weight, targets, None).sum()
     assert weight.grad is not None
@@ -87,8 +102,8 @@ def test_under_autocast_products_are_bf16_and_gradients_keep_the_weights_dtype(
     assert loss != expected
 
 
-@pytest.mark.parametrize("converting", [False, True])
-def test_no_tensor_of_all_logits_is_ever_made(converting: bool) -> None:
+@pieces
+def test_no_tensor_of_all_logits_is_ever_made(piece: PieceLosses) -> None:
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -109,7 +124,7 @@ def test_no_tensor_of_all_logits_is_ever_made(converting: bool) -> None:
         torch.randint(0, 500, (4, 64)),
     )
     with Watch():
-        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=16, converting=converting)
+        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=16, piece=piece)
         loss.backward()
     assert largest == 16 * 500
 
@@ -125,9 +140,9 @@ def test_a_second_backward_pass_is_refused_where_gradients_are_scaled_in_place()
 @pytest.mark.parametrize("trains_head", [False, True])
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("chunk_tokens", [1, 4, 1000])
-@pytest.mark.parametrize("converting", [False, True])
+@pieces
 def test_losses_of_positions_and_their_gradients_are_those_of_whole_logits(
-    chunk_tokens: int, softcap: float | None, converting: bool, trains_head: bool
+    chunk_tokens: int, softcap: float | None, piece: PieceLosses, trains_head: bool
 ) -> None:
     """Whatever a position counts, which is known only once all losses are."""
     hidden, weight, targets = _inputs()
@@ -143,7 +158,7 @@ def test_losses_of_positions_and_their_gradients_are_those_of_whole_logits(
         targets.flatten()[scored],
         chunk_tokens=chunk_tokens,
         softcap=softcap,
-        converting=converting,
+        piece=piece,
     )
     grads = torch.autograd.grad(losses.log1p().sum(), trained)
 
@@ -159,6 +174,6 @@ def test_losses_of_positions_and_their_gradients_are_those_of_whole_logits(
                 targets.flatten()[scored],
                 chunk_tokens=chunk_tokens,
                 softcap=softcap,
-                converting=converting,
+                piece=piece,
             ),
         )

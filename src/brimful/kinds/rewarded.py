@@ -294,9 +294,7 @@ class RewardedRunData(ExampleRunData):
         assert self._writer is not None  # noqa: S101 - after keep_reference
         model, device = self._writer.model, self._writer.model.device
         plan = self._plan
-        network = Network(
-            model, hidden_states_of(model), plan.loss_chunk, converting=device.type == "cuda"
-        )
+        network = Network(model, hidden_states_of(model), plan.loss_chunk)
         split = split_of(asks, drawn)
         numbers = np.arange(len(drawn))
         batch = ExampleBatch(

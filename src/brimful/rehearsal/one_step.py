@@ -111,7 +111,7 @@ def take_step(
         body = compiled(model, shape=shape, say=messages.append)
     method = find_method(reduced.recipe.method).with_options(reduced.recipe.loss_options)
     network, precision, batch = (
-        Network(model, body, options.loss_chunk, converting=device.type == "cuda"),
+        Network(model, body, options.loss_chunk),
         Precision(options.precision),
         sequences_of(reduced),
     )

@@ -454,7 +454,7 @@ def _steps(
     """Return what runs two optimizer steps with micro-batches of a given size."""
     inner = transformers_model(model)
     body = hidden_states_of(inner)
-    network = Network(inner, body, spec.loss_chunk, converting=spec.cuda)
+    network = Network(inner, body, spec.loss_chunk)
     optimizer = optimizer_for(spec, model)
     vocabulary = int(inner.config.get_text_config().vocab_size)
 

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributions import Distribution
 from transformers import PretrainedConfig, masking_utils
 
+from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
 from brimful.data.batches import MicroBatch
 from brimful.evaluation.likelihood import Scorer, Scoring
@@ -26,7 +27,7 @@ from brimful.planning.choices import ROUNDED
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.away import NotOnCuda
-from brimful.rehearsal.compiled_blocks import compile_modules
+from brimful.rehearsal.compiled_blocks import compile_modules, outside_function_modes
 from brimful.rehearsal.cuda_lowering import lowered_for_cuda
 from brimful.rehearsal.kernels import OnCuda
 from brimful.rehearsal.models import count_parameters, meta_model, parameters_of, transformers_model
@@ -37,12 +38,14 @@ from brimful.rehearsal.recorder import QuickRecorder, Recorder
 from brimful.rehearsal.sequence_kernels import sequence_kernels
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
+from brimful.training.losses import PieceLosses, piece_losses
 from brimful.training.measuring import measured
 from brimful.training.method import (
     HiddenStates,
     LossSum,
     Method,
     Network,
+    compiled_piece_losses,
     find_method,
     hidden_states_of,
 )
@@ -336,7 +339,14 @@ def network_of(model: nn.Module, spec: StepSpec, body: HiddenStates | None = Non
     """
     inner = transformers_model(model)
     body = body or hidden_states_of(inner)
-    return Network(inner, body, spec.loss_chunk, converting=spec.cuda)
+    piece: PieceLosses = functools.partial(piece_losses, converting=spec.cuda)
+    if spec.cuda and spec.compiled in {"blocks", "open_blocks"}:
+        piece = functools.partial(outside_function_modes, compiled_piece_losses(_refuse))
+    return Network(inner, body, spec.loss_chunk, piece)
+
+
+def _refuse(failure: str) -> None:
+    raise PlanError(failure)
 
 
 def repeat_steps(

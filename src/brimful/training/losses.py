@@ -4,6 +4,7 @@ Shapes: B sequences, T tokens, N = B*T positions, C positions of one chunk, D hi
 vocabulary.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ def linear_cross_entropy(
     *,
     chunk_tokens: int,
     softcap: float | None = None,
-    converting: bool = False,
+    piece: "PieceLosses | None" = None,
 ) -> Tensor:
     """Return the summed cross-entropy of `softmax(hidden @ weight.T)` against `targets`, in nats.
 
@@ -36,8 +37,7 @@ def linear_cross_entropy(
         targets_BT: int64 token ids; `IGNORED` positions add nothing.
         chunk_tokens: Positions per chunk.
         softcap: Logits become `softcap * tanh(logits / softcap)` first (Gemma 2), None for none.
-        converting: Whether element-wise kernels convert what they write, as CUDA's do: in bf16, 20
-            bytes a logit are moved outside the products. Elsewhere conversion is a pass of its own.
+        piece: Computes one chunk; None: `piece_losses`.
 
     Returns:
         fp32 scalar.
@@ -50,7 +50,7 @@ def linear_cross_entropy(
         targets_BT.flatten(),
         chunk_tokens,
         softcap,
-        converting,
+        piece or piece_losses,
     )
     return loss
 
@@ -62,7 +62,7 @@ def linear_token_losses(
     *,
     chunk_tokens: int,
     softcap: float | None = None,
-    converting: bool = False,
+    piece: "PieceLosses | None" = None,
 ) -> Tensor:
     """Return the cross-entropy of each position, for losses that weigh positions by what comes out:
     losses_N in nats, 0 where ignored: fp32, or doubles where the hidden states are.
@@ -73,7 +73,7 @@ def linear_token_losses(
     if torch.is_autocast_enabled(hidden_ND.device.type):
         hidden_ND = hidden_ND.to(torch.get_autocast_dtype(hidden_ND.device.type))
     losses_N: Tensor = _LinearTokenLosses.apply(  # type: ignore[no-untyped-call]
-        hidden_ND, weight_VD, targets_N, chunk_tokens, softcap, converting
+        hidden_ND, weight_VD, targets_N, chunk_tokens, softcap, piece or piece_losses
     )
     return losses_N
 
@@ -97,7 +97,7 @@ def token_losses(
             strict=True,
         )
         losses = [
-            _losses_and_grad(hidden_CD, weight_VD, targets_C, softcap)[0]
+            piece_losses(hidden_CD, weight_VD, targets_C, softcap, wants_grad=False)[0]
             for hidden_CD, targets_C in chunks
         ]
         return torch.cat(losses).view(targets_BT.shape)
@@ -108,18 +108,30 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _losses_and_grad(
+def piece_losses(
     hidden_CD: Tensor,
     head_VD: Tensor,
     targets_C: Tensor,
     softcap: float | None,
     *,
-    wants_grad: bool = False,
-    converting: bool = False,
+    wants_grad: bool,
+    converting: bool | None = None,
 ) -> tuple[Tensor, Any]:
-    """Return the loss of each position of a chunk (C,), 0 where ignored, and where it is wanted the
-    gradient of the logits (C, V) in the dtype of the products, whose rows of ignored positions have
-    no meaning. The same losses come out with and without it.
+    """Compute one chunk of a linear cross-entropy.
+
+    Args:
+        hidden_CD: Hidden states.
+        head_VD: Head weights of the same dtype.
+        targets_C: Token ids, or `IGNORED`.
+        softcap: As in `linear_cross_entropy`.
+        wants_grad: Whether the gradient is wanted. The same losses come out with and without it.
+        converting: Whether element-wise kernels convert what they write, as CUDA's do; None: as on
+            the device of the tensors. In bf16 20 bytes a logit are moved outside the product, 28
+            where conversion is a pass of its own.
+
+    Returns:
+        losses_C in nats, 0 where ignored, and the gradient of the logits (C, V) in the dtype of the
+        product, whose rows of ignored positions have no meaning; None where it is not wanted.
     """
     logits_CV, capped_CV = (hidden_CD @ head_VD.T).to(_wide(hidden_CD.dtype)), None
     if softcap is not None:
@@ -132,6 +144,8 @@ def _losses_and_grad(
     losses_C = (-chosen_logs_C1[:, 0]).masked_fill_(targets_C == IGNORED, 0.0)
     if not wants_grad:
         return losses_C, None
+    if converting is None:
+        converting = hidden_CD.is_cuda
     if converting and capped_CV is None:
         grad_CV = torch.exp(logs_CV, out=torch.empty_like(logs_CV, dtype=hidden_CD.dtype))
     else:
@@ -140,6 +154,35 @@ def _losses_and_grad(
     if capped_CV is not None:
         grad_CV.addcmul_(grad_CV, capped_CV.square_(), value=-1)
     return losses_C, grad_CV.to(hidden_CD.dtype)
+
+
+PieceLosses = Callable[..., tuple[Tensor, Any]]
+"""`piece_losses`, or what does the same."""
+
+
+def piece_losses_to_compile(
+    hidden_CD: Tensor,
+    head_VD: Tensor,
+    targets_C: Tensor,
+    softcap: float | None,
+    *,
+    wants_grad: bool,
+) -> tuple[Tensor, Any]:
+    """Compute what `piece_losses` does without indexing, so that a compiler makes two kernels of it
+    that move 6 bytes a logit in bf16.
+    """
+    logits_CV, slope_CV = (hidden_CD @ head_VD.T).to(_wide(hidden_CD.dtype)), None
+    if softcap is not None:
+        capped_CV = torch.tanh(logits_CV / softcap)
+        logits_CV, slope_CV = capped_CV * softcap, 1 - capped_CV.square()
+    logs_CV = torch.log_softmax(logits_CV, dim=-1)
+    ids_V = torch.arange(logits_CV.shape[1], device=logits_CV.device)
+    is_target_CV = (ids_V == targets_C[:, None]).to(logs_CV.dtype)
+    losses_C = -(logs_CV * is_target_CV).sum(-1)
+    if not wants_grad:
+        return losses_C, None
+    grad_CV = logs_CV.exp() - is_target_CV
+    return losses_C, (grad_CV if slope_CV is None else grad_CV * slope_CV).to(hidden_CD.dtype)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -151,7 +194,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets_N: Tensor,
         chunk_tokens: int,
         softcap: float | None,
-        converting: bool,
+        piece: PieceLosses,
     ) -> Tensor:
         wants_grad, wants_weight_grad = any(ctx.needs_input_grad[:2]), ctx.needs_input_grad[1]
         loss = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
@@ -164,13 +207,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             for start in range(0, len(hidden_ND), chunk_tokens):
                 chunk = slice(start, start + chunk_tokens)
                 targets_C, hidden_CD = targets_N[chunk], hidden_ND[chunk]
-                losses_C, grad_CV = _losses_and_grad(
-                    hidden_CD,
-                    head_VD,
-                    targets_C,
-                    softcap,
-                    wants_grad=wants_grad,
-                    converting=converting,
+                losses_C, grad_CV = piece(
+                    hidden_CD, head_VD, targets_C, softcap, wants_grad=wants_grad
                 )
                 loss += losses_C.sum()
                 if grad_hidden_ND is not None:
@@ -206,10 +244,10 @@ class _LinearTokenLosses(torch.autograd.Function):
         targets_N: Tensor,
         chunk_tokens: int,
         softcap: float | None,
-        converting: bool,
+        piece: PieceLosses,
     ) -> Tensor:
         wants_grad, trains_head = ctx.needs_input_grad[:2]
-        ctx.settings, ctx.trains_head = (chunk_tokens, softcap, converting), trains_head
+        ctx.settings, ctx.trains_head = (chunk_tokens, softcap, piece), trains_head
         forms_grad = wants_grad and not trains_head
         grad_ND = torch.empty_like(hidden_ND) if forms_grad else None
         losses_N = torch.empty(
@@ -219,13 +257,8 @@ class _LinearTokenLosses(torch.autograd.Function):
             head_VD = weight_VD.to(hidden_ND.dtype)
             for start in range(0, len(hidden_ND), chunk_tokens):
                 chunk = slice(start, start + chunk_tokens)
-                losses_N[chunk], grad_CV = _losses_and_grad(
-                    hidden_ND[chunk],
-                    head_VD,
-                    targets_N[chunk],
-                    softcap,
-                    wants_grad=forms_grad,
-                    converting=converting,
+                losses_N[chunk], grad_CV = piece(
+                    hidden_ND[chunk], head_VD, targets_N[chunk], softcap, wants_grad=forms_grad
                 )
                 if grad_ND is not None:
                     torch.mm(grad_CV, head_VD, out=grad_ND[chunk])
@@ -242,7 +275,7 @@ class _LinearTokenLosses(torch.autograd.Function):
             (grad_ND,) = ctx.saved_tensors
             return grad_ND.mul_(factors_N1), None, None, None, None, None
         hidden_ND, weight_VD, targets_N = ctx.saved_tensors
-        chunk_tokens, softcap, converting = ctx.settings
+        chunk_tokens, softcap, piece = ctx.settings
         grad_ND = torch.empty_like(hidden_ND)
         grad_weight_VD = torch.zeros_like(weight_VD, dtype=_wide(weight_VD.dtype))
         with torch.autocast(hidden_ND.device.type, enabled=False):
@@ -250,14 +283,7 @@ class _LinearTokenLosses(torch.autograd.Function):
             for start in range(0, len(hidden_ND), chunk_tokens):
                 chunk = slice(start, start + chunk_tokens)
                 hidden_CD = hidden_ND[chunk]
-                _, grad_CV = _losses_and_grad(
-                    hidden_CD,
-                    head_VD,
-                    targets_N[chunk],
-                    softcap,
-                    wants_grad=True,
-                    converting=converting,
-                )
+                _, grad_CV = piece(hidden_CD, head_VD, targets_N[chunk], softcap, wants_grad=True)
                 grad_CV.mul_(factors_N1[chunk])
                 torch.mm(grad_CV, head_VD, out=grad_ND[chunk])
                 grad_weight_VD += grad_CV.T @ hidden_CD

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,13 @@ from brimful.data.batches import MicroBatch
 from brimful.model.added_tokens import head_weight_of
 from brimful.model.blocks import named_blocks_of
 from brimful.recipe.kinds import StepOptions
-from brimful.training.losses import linear_cross_entropy, linear_token_losses
+from brimful.training.losses import (
+    PieceLosses,
+    linear_cross_entropy,
+    linear_token_losses,
+    piece_losses,
+    piece_losses_to_compile,
+)
 from brimful.training.memory_errors import is_out_of_memory
 
 HiddenStates = Callable[[MicroBatch], Tensor]
@@ -30,7 +37,7 @@ class Network:
         model: The transformers module that owns the parameters.
         hidden_states: Its body, compiled or not.
         loss_chunk: Tokens per chunk of the linear cross-entropy.
-        converting: Whether element-wise kernels convert what they write: on CUDA.
+        piece: Computes one chunk of it.
         note: Takes a named value of each sample of a pass and, of the same shape, 1 where it counts
             and else 0: its mean over the optimizer step stands in the journal.
         of_step: What `Method.measure` found, over what the loss is divided by; None: nothing.
@@ -39,7 +46,7 @@ class Network:
     model: PreTrainedModel
     hidden_states: HiddenStates
     loss_chunk: int
-    converting: bool = False
+    piece: PieceLosses = piece_losses
     note: Callable[[str, Tensor, Tensor], None] = lambda name, values, counts: None
     of_step: Tensor | None = None
 
@@ -158,7 +165,7 @@ def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor
         targets_BT,
         chunk_tokens=network.loss_chunk,
         softcap=network.logit_softcap,
-        converting=network.converting,
+        piece=network.piece,
     )
 
 
@@ -179,7 +186,7 @@ def scored_losses(
         targets_N,
         chunk_tokens=network.loss_chunk,
         softcap=network.logit_softcap,
-        converting=network.converting,
+        piece=network.piece,
     )
 
 
@@ -226,23 +233,46 @@ def compiled(
             try:
                 return plain(_with_as_many_lengths_as_positions(micro))
             except Exception as error:
-                if is_out_of_memory(error) or not type(error).__module__.startswith(
-                    ("torch._dynamo", "torch._inductor")
-                ):
-                    raise
+                say(_failure_of_compiler(error))
                 failed = True
-                reason = " ".join(str(error).split("\n")[:2])[:300]
-                say(
-                    coded(
-                        "B307",
-                        "torch.compile failed, training goes on without it:"
-                        f" {type(error).__name__}: {reason}",
-                    )
-                )
         with torch.compiler.set_stance("force_eager"):
             return plain(micro)
 
     return hidden_states
+
+
+def compiled_piece_losses(say: Callable[[str], None]) -> PieceLosses:
+    """Return how a chunk of the loss is computed on CUDA where blocks are compiled: one graph for
+    chunks of any length. If the compiler fails, it is as in `compiled`.
+    """
+    fused, failed = torch.compile(piece_losses_to_compile), False
+
+    def piece(hidden_CD: Tensor, head_VD: Tensor, targets_C: Tensor, *args: Any, **kw: Any) -> Any:
+        nonlocal failed
+        if not failed:
+            for each in (hidden_CD, targets_C):
+                torch._dynamo.maybe_mark_dynamic(each, 0)
+            try:
+                return fused(hidden_CD, head_VD, targets_C, *args, **kw)
+            except Exception as error:
+                say(_failure_of_compiler(error))
+                failed = True
+        return piece_losses(hidden_CD, head_VD, targets_C, *args, **kw)
+
+    return piece
+
+
+def _failure_of_compiler(error: Exception) -> str:
+    """Return what is said of an error of torch.compile; any other is raised again."""
+    if is_out_of_memory(error) or not type(error).__module__.startswith(
+        ("torch._dynamo", "torch._inductor")
+    ):
+        raise error
+    reason = " ".join(str(error).split("\n")[:2])[:300]
+    return coded(
+        "B307",
+        f"torch.compile failed, training goes on without it: {type(error).__name__}: {reason}",
+    )
 
 
 def _with_as_many_lengths_as_positions(micro: MicroBatch) -> MicroBatch:

@@ -40,12 +40,14 @@ from brimful.training.export import export_model
 from brimful.training.gradient_sum import GradientSum
 from brimful.training.loader import measure_loader
 from brimful.training.loop import Parts, is_exhausted, train
+from brimful.training.losses import PieceLosses, piece_losses
 from brimful.training.meter import Meter
 from brimful.training.method import (
     HiddenStates,
     Method,
     Network,
     compiled,
+    compiled_piece_losses,
     find_method,
     hidden_states_of,
 )
@@ -202,7 +204,7 @@ class TrainingSession:
                 setup.model,
                 self._forward,
                 plan.loss_chunk,
-                converting=setup.device.type == "cuda",
+                self._piece_losses(),
             ),
             method=method,
             optimizer=self.optimizer,
@@ -405,6 +407,11 @@ class TrainingSession:
             return hidden_states_of(self.setup.model)
         shape = self.setup.recipe.shape_of(self.sizes.micro_batches[0])
         return compiled(self.setup.model, shape=shape, say=self._note_event)
+
+    def _piece_losses(self) -> PieceLosses:
+        if self.setup.plan.compile and self.setup.device.type == "cuda":
+            return compiled_piece_losses(self._note_event)
+        return piece_losses
 
     def _before_step(self, then: Callable[[int], None], step: int) -> None:
         """Give memory that the C library holds free back if the process holds more than the plan

@@ -35,7 +35,7 @@ def masked_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         targets_S,
         chunk_tokens=network.loss_chunk,
         softcap=network.logit_softcap,
-        converting=network.converting,
+        piece=network.piece,
     )
 
 
