@@ -77,6 +77,7 @@ MODELS = (
 METHODS = {
     "LoRA": ("adapter.rank=16",),
     "QLoRA": ("adapter.rank=16", "quantize=nf4"),
+    "full": (),
 }
 """How most people tune."""
 LENGTH = 2048
@@ -90,7 +91,7 @@ RECIPES = (
 """Shipped recipes that are asked about on every kind of card."""
 EVERYWHERE = "code-lora"
 """One that is asked about on all cards."""
-SMALL = ("quickstart", "shakespeare-char", "wikitext2-small")
+SMALL = ("quickstart", "shakespeare-char", "wikitext2-small", "code-smollm2")
 """Those that are trained on a CPU first, whose attention in blocks gives recordings of one network
 and length.
 """

@@ -25,7 +25,6 @@ from ship_recordings import (
     recorded,
 )
 
-WORDS = {**METHODS, "full": ()}
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
 CANARIES = {
     "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", True, "8bit"),
@@ -41,7 +40,7 @@ CANARIES = {
 
 
 def _key(model: str, card: str, method: str, recompute: bool, optimizer: str) -> TraceFamilyKey:
-    words = [f"model={model}", "tokenizer=null", "sequence_length=2048", *WORDS[method]]
+    words = [f"model={model}", "tokenizer=null", "sequence_length=2048", *METHODS[method]]
     device = CPUS.get(card) or devices.get(card)
     step = prepare(load("quickstart", [*words, "batch.sequences=16"]), device).spec(
         recompute=recompute
