@@ -10,12 +10,20 @@ from torch._dynamo.backends.debugging import aot_eager
 from transformers import PreTrainedModel
 
 from brimful.base.errors import BrimfulError
-from brimful.data.batches import MicroBatch
+from brimful.data.batches import IGNORED, MicroBatch
 from brimful.model.attention import NAME
 from brimful.model.build import build
 from brimful.recipe.kinds import training_methods
 from brimful.training.memory_errors import OutOfMemory, attempt
-from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
+from brimful.training.losses import piece_losses
+from brimful.training.method import (
+    Method,
+    Network,
+    compiled,
+    compiled_piece_losses,
+    find_method,
+    hidden_states_of,
+)
 
 
 @pytest.fixture
@@ -140,3 +148,40 @@ def test_a_compiler_that_runs_out_of_memory_has_not_failed(
         attempt(lambda: hidden_states(_micro(torch.zeros(2, 32, dtype=torch.int64)))), OutOfMemory
     )
     assert said == []
+
+
+@pytest.mark.usefixtures("_own_compiler")
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+def test_one_compiled_graph_gives_the_losses_of_chunks_of_any_length() -> None:
+    said: list[str] = []
+    piece, graphs = compiled_piece_losses(said.append), torch._dynamo.utils.counters["stats"]
+    before = graphs["unique_graphs"]
+    generator = torch.Generator().manual_seed(0)
+    head_VD = torch.randn(50, 16, generator=generator)
+    for length in (7, 4, 5):
+        hidden_CD = torch.randn(length, 16, generator=generator)
+        targets_C = torch.randint(0, 50, (length,), generator=generator)
+        targets_C[0] = IGNORED
+        losses_C, grad_CV = piece(hidden_CD, head_VD, targets_C, 5.0, wants_grad=True)
+        expected_C, expected_CV = piece_losses(hidden_CD, head_VD, targets_C, 5.0, wants_grad=True)
+        torch.testing.assert_close(losses_C, expected_C)
+        torch.testing.assert_close(grad_CV[1:], expected_CV[1:])
+    assert said == []
+    assert graphs["unique_graphs"] - before == 1
+
+
+@pytest.mark.usefixtures("_own_compiler")
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+def test_losses_outlive_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_backend(*_: object, **__: object) -> None:
+        raise RuntimeError("no C++ compiler found")
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", no_backend)
+    said: list[str] = []
+    piece = compiled_piece_losses(said.append)
+    chunk = (torch.ones(3, 8), torch.ones(9, 8), torch.zeros(3, dtype=torch.int64), None)
+    for _ in range(2):
+        assert torch.equal(
+            piece(*chunk, wants_grad=True)[0], piece_losses(*chunk, wants_grad=True)[0]
+        )
+    assert [text.partition(":")[0] for text in said] == ["B307"]
