@@ -15,7 +15,6 @@ from brimful.recipe import load
 from brimful.rehearsal.shipped import FOLDER, Shipped, agree, name_of, widened
 from brimful.rehearsal.store import StoredFamilies, canonical_step
 from ship_recordings import (
-    CPUS,
     METHODS,
     Question,
     ask,
@@ -25,15 +24,15 @@ from ship_recordings import (
     recorded,
 )
 
-A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
+A100, T4, M3 = "NVIDIA A100-SXM4-40GB", "Tesla T4", "Apple M3 Max"
 CANARIES = {
-    "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", True, "8bit"),
+    "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", False, "8bit"),
     "tied heads": ("HuggingFaceTB/SmolLM2-135M", T4, "full", False, "fused"),
     "4 bits and windows": ("mistralai/Mistral-7B-v0.1", A100, "QLoRA", False, "fused"),
     "biases": ("Qwen/Qwen2.5-7B", T4, "QLoRA", True, "fused"),
     "norms of heads": ("Qwen/Qwen3-0.6B", A100, "full", False, "fused"),
     "capped scores": ("google/gemma-2-2b", A100, "LoRA", False, "fused"),
-    "adapters on a CPU": ("HuggingFaceTB/SmolLM2-135M", "CPU in bf16", "LoRA", False, "fused"),
+    "adapters, not on CUDA": ("HuggingFaceTB/SmolLM2-135M", M3, "LoRA", False, "fused"),
     "a key head for each query head": ("meta-llama/Llama-2-7b-hf", T4, "LoRA", True, "fused"),
 }
 """Model, card, method, whether blocks are recomputed, optimizer."""
@@ -41,10 +40,8 @@ CANARIES = {
 
 def _key(model: str, card: str, method: str, recompute: bool, optimizer: str) -> TraceFamilyKey:
     words = [f"model={model}", "tokenizer=null", "sequence_length=2048", *METHODS[method]]
-    device = CPUS.get(card) or devices.get(card)
-    step = prepare(load("quickstart", [*words, "batch.sequences=16"]), device).spec(
-        recompute=recompute
-    )
+    recipe = load("quickstart", [*words, "batch.sequences=16"])
+    step = prepare(recipe, devices.get(card)).spec(recompute=recompute)
     return family_keys_of(_with(canonical_step(step), optimizer))[0]
 
 

@@ -14,8 +14,8 @@ from brimful.data.batches import IGNORED, MicroBatch
 from brimful.model.attention import NAME
 from brimful.model.build import build
 from brimful.recipe.kinds import training_methods
-from brimful.training.memory_errors import OutOfMemory, attempt
 from brimful.training.losses import piece_losses
+from brimful.training.memory_errors import OutOfMemory, attempt
 from brimful.training.method import (
     Method,
     Network,
