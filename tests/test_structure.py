@@ -59,7 +59,7 @@ ROOM_NODES = {
     "planning": 68_600,
     "runs": 15_000,
     "data": 83_500,
-    "training": 44_000,
+    "training": 45_500,
     "mirror": 16_500,
     "generation": 32_000,
     "classification": 12_500,

@@ -211,6 +211,7 @@ def test_another_devices_plan_runs_on_this_cpu_and_says_what_that_leaves_out(
     assert verification.passed
     assert verification.ran_on == "this machine's CPU"
     assert verification.untested == snapshot
+    assert [each.partition(" ")[0] for each in verification.shown] == ["checked:", "of"]
 
 
 @pytest.mark.gpu

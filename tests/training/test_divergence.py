@@ -15,13 +15,11 @@ from brimful.base.errors import PlanError, TrainingStopped
 from brimful.base.rundir import read_json
 from brimful.chains.pipeline import train
 from brimful.data.batches import MicroBatch
-from brimful.kinds import run_data
 from brimful.training.divergence import (
     gave_up,
     noting_states,
     problem_of_steps,
     refuse_not_finite,
-    without_gradient,
 )
 from brimful.training.method import Network
 from brimful.training.precision import Precision
@@ -55,37 +53,6 @@ def test_five_bad_steps_in_a_row_are_a_divergence_and_so_is_a_run_without_a_good
     found = problem_of_steps(_progress(step, skipped=skipped, in_a_row=in_a_row), total_steps=99)
     assert found.startswith(problem)
     assert bool(found) == bool(problem)
-
-
-def test_weights_that_the_first_step_gave_no_gradient_are_named_by_their_kind() -> None:
-    model = torch.nn.ModuleList(torch.nn.Linear(2, 2, bias=False) for _ in range(3))
-    model[2].requires_grad_(False)
-    layers = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 2), "experts": model})
-    layers["used"](torch.ones(1, 2)).sum().backward()
-
-    note = without_gradient(dict(layers.named_parameters()))
-
-    assert note is not None
-    assert note.startswith("B330: 2 of 4 tensors")
-    assert note.endswith(": experts.N.weight")
-    assert without_gradient(dict(layers["used"].named_parameters())) is None
-
-
-def test_a_run_says_at_its_first_step_which_weights_get_no_gradient(
-    tiny: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    build = run_data.build
-
-    def with_an_unused_layer(*args: Any, **kwargs: Any) -> Any:
-        model = build(*args, **kwargs)
-        model.unused = torch.nn.Linear(2, 2, bias=False)
-        return model
-
-    monkeypatch.setattr(run_data, "build", with_an_unused_layer)
-    train(tiny("training.steps=2"), QUIET)
-
-    events = [each["message"] for each in records_of(tmp_path / "runs" / "tiny", "event")]
-    assert [each for each in events if "B330" in each and each.endswith(": unused.weight")]
 
 
 @pytest.mark.parametrize("rollbacks", [0, 2])

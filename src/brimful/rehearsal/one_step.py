@@ -14,6 +14,7 @@ from brimful.data.masking import MaskingRules, masked
 from brimful.model.build import build
 from brimful.planning.step import Recompute
 from brimful.rehearsal.reduced import Reduced
+from brimful.training.certificate import samples_of, what_moved, who_sees_whom
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
 from brimful.training.optim import (
@@ -66,6 +67,7 @@ class StepResult:
         skipped: Attempts that overflowed before (fp16 only), each with half the loss scale of the
             one before.
         messages: The messages of a compiler that failed.
+        shown: Which weights moved, and which positions see which.
     """
 
     loss: float
@@ -74,6 +76,7 @@ class StepResult:
     updates: Tensors
     skipped: int
     messages: tuple[str, ...]
+    shown: tuple[str, ...]
 
 
 def take_step(
@@ -116,7 +119,9 @@ def take_step(
         sequences_of(reduced),
     )
     guard, before = StepGuard.fresh(precision, device), _copies(model)
-    done = False
+    with precision.autocast(device):
+        seen = who_sees_whom(model, next(batch.micro_batches(options.micro_batches)).to(device))
+    done, named = False, dict(model.named_parameters())
     while not done:
         scale, skipped = (
             loss_factor(guard.loss_scale, batch.num_target_tokens),
@@ -131,7 +136,7 @@ def take_step(
         load_named_states(
             model, optimizer, _states(model, second_moments or mean_squares(gradients))
         )
-        last_scale = bool(guard.loss_scale <= 1)
+        last_scale, samples = bool(guard.loss_scale <= 1), samples_of(named)
         guarded_update(
             optimizer,
             guard,
@@ -141,9 +146,12 @@ def take_step(
             carried=carried,
         )
         done = bool(guard.skipped == skipped) or last_scale
+    shown = (*what_moved(named, samples), seen)
     after = _copies(model)
     updates = {name: after[name].double() - weight.double() for name, weight in before.items()}
-    return StepResult(float(loss), before, gradients, updates, int(guard.skipped), tuple(messages))
+    return StepResult(
+        float(loss), before, gradients, updates, int(guard.skipped), tuple(messages), shown
+    )
 
 
 def _accumulate(

@@ -79,6 +79,7 @@ class Verification:
         reduced: What differs from the plan, such as smaller sizes.
         untested: Parts of the plan that could not run here.
         told: Notes on what happened, such as overflows.
+        shown: Which weights moved in the planned step, and which positions see which.
         losses: The losses of the plainest step and the planned one, nats per target token.
         checks: The comparisons.
     """
@@ -89,6 +90,7 @@ class Verification:
     reduced: tuple[str, ...]
     untested: tuple[str, ...]
     told: tuple[str, ...]
+    shown: tuple[str, ...]
     losses: tuple[float, float]
     checks: tuple[Check, ...]
 
@@ -149,6 +151,7 @@ def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
         reduced=reduced.differences,
         untested=tuple(_untested(plan, device)),
         told=tuple(notes),
+        shown=planned.shown,
         losses=(reference.loss, planned.loss),
         checks=compare(reference, planned, plan.precision),
     )

@@ -1,23 +1,16 @@
 """When training has diverged, and what its user is told."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from brimful.base.errors import TrainingStopped
-from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
 from brimful.recipe import Recipe
 from brimful.training.method import Network
 from brimful.training.precision import Precision
 from brimful.training.state import Progress
-
-if TYPE_CHECKING:
-    from brimful.training.loop import Parts
 
 LOOK_EVERY = 25
 """Steps between two looks at the guard: a number of steps, not a time, so that a run is
@@ -77,34 +70,6 @@ def refuse_not_finite(loss: Tensor, precision: Precision) -> None:
     raise TrainingStopped(
         "the loss or a hidden state of the first step is not finite, and nothing was trained. The"
         f" model cannot be trained like this: {cause}"
-    )
-
-
-def look_at_first_step(parts: "Parts", progress: Progress, loss: Tensor) -> None:
-    """Look at the first step before its update: its loss, and which weights have a gradient.
-
-    Raises:
-        TrainingStopped: as in `refuse_not_finite`.
-    """
-    refuse_not_finite(loss, parts.precision)
-    if (told := without_gradient(parts.named_parameters)) is not None:
-        parts.meter.note_event(progress, told)
-
-
-def without_gradient(parameters: Mapping[str, nn.Parameter]) -> str | None:
-    """Return a note on the trained parameters that the first step gave no gradient; None where
-    every one has one.
-    """
-    trained = {name: each for name, each in parameters.items() if each.requires_grad}
-    missing = [name for name, each in trained.items() if each.grad is None]
-    if not missing:
-        return None
-    kinds = list(dict.fromkeys(re.sub(r"\.\d+\.", ".N.", name) for name in missing))
-    named = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
-    return coded(
-        "B330",
-        f"{len(missing):,} of {len(trained):,} tensors that should be trained got no gradient in"
-        f" the first step: {named}",
     )
 
 

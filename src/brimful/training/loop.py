@@ -21,12 +21,13 @@ from brimful.base.types import Json, JsonDict
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MeasuredBatch, MicroBatch, StepBatch
 from brimful.recipe import Recipe
+from brimful.training.certificate import NO_CERTIFICATE, Certificate
 from brimful.training.divergence import (
     ROLLBACKS_BEFORE_STOP,
     gave_up,
-    look_at_first_step,
     noting_states,
     problem_of_steps,
+    refuse_not_finite,
 )
 from brimful.training.keeping import keep, kept_where_it_fails
 from brimful.training.measuring import by_all, measured
@@ -70,6 +71,7 @@ class Parts:
             boundaries, before an evaluation that is due there.
         loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
         replay: Computes some steps twice; None: none.
+        certificate: Looks at the first step; without one nothing does.
         draw: Draws what the next batch is made of, where that depends on the weights; False: the
             run was asked to stop meanwhile.
         doing: Called with what begins now: the last piece of work has ended.
@@ -106,6 +108,7 @@ class Parts:
     draw: Callable[["Parts", Progress], bool] = lambda parts, progress: True
     doing: Callable[[str], None] = lambda work: None
     replay: ReplayCheck | None = None
+    certificate: Certificate = NO_CERTIFICATE
     remember: Callable[[JsonDict], None] = lambda record: None
     before_step: Callable[[int], None] = lambda step: None
     penalty: Callable[[int], Tensor] | None = None
@@ -253,11 +256,12 @@ def _update(
     loss, sums_N2 = summed[0] / divisor, summed[1:].view(-1, 2)
     named = dict(zip(names, sums_N2[:, 0] / sums_N2[:, 1], strict=True))
     if progress.step == 0:
-        look_at_first_step(parts, progress, loss)
+        refuse_not_finite(loss, parts.precision)
     learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate * group.get("lr_factor", 1.0)
-    with all_or_nothing(parts.optimizer):
+    micros = batch.micro_batches(_own(parts, micro_batches))
+    with parts.certificate.around(parts, progress, micros), all_or_nothing(parts.optimizer):
         grad_norm = guarded_update(
             parts.optimizer,
             progress.guard,

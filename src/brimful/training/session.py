@@ -33,6 +33,7 @@ from brimful.runs.deciding import lost_records, num_records_of, texts_of
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
 from brimful.training.base_comparison import BaseComparison
+from brimful.training.certificate import Certificate
 from brimful.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from brimful.training.decisions import Decisions, mark_of
 from brimful.training.drawing import drawn
@@ -224,6 +225,7 @@ class TrainingSession:
             draw=partial(drawn, setup, stop),
             doing=doing,
             replay=ReplayCheck(recipe.run.replay_check, setup.device, self._note_event),
+            certificate=Certificate(is_new=self.progress.step == 0),
             remember=self._remember,
             before_step=partial(self._before_step, hooks.before_step),
             penalty=hooks.penalty,

@@ -16,6 +16,7 @@ GOOD = Verification(
     reduced=("blocks 12 -> 2", "width 768 -> 128"),
     untested=("kernels of a T4",),
     told=(),
+    shown=("checked: the first update moved 3 of 3 tensors", "of 3 rows none sees another"),
     losses=(7.5, 7.6),
     checks=(Check("loss", 1e-6, 1e-4), Check("gradient direction", 2e-5, 3e-4)),
 )

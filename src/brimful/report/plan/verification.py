@@ -26,6 +26,7 @@ def verification_lines(verification: Verification) -> list[str]:
         _listed("  reduced: ", verification.reduced)
         + _listed("  not tested: ", verification.untested)
         + _listed("  note B104: ", verification.told)
+        + _listed("  ", verification.shown)
     )
     lines += [
         f"  loss {verification.losses[0]:.6f} in the plainest manner, {verification.losses[1]:.6f}"
