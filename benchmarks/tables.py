@@ -6,7 +6,7 @@ python benchmarks/tables.py
 import json
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,7 @@ def table() -> str:
         *_preferences_equal(),
         *_on_every_cpu("preferences_cpu", _preferences_speed),
         *_where_made("preferences_planned", _preferences_planned),
+        *_where_made("preferences_planned_further", _preferences_timed),
         *_where_made("preferences_held_out", _preferences_held_out),
         *_preferences_learned(),
         *_gradient_noise(),
@@ -1373,19 +1374,34 @@ def _preferences_planned(name: str) -> tuple[str, str, str]:
     errors, on_data = (
         max(abs(row[key]["error_percent"]) for row in rows) for key in ("full_rows", "longest_pass")
     )
-    inside = sum(row["step_time"]["inside"] for row in rows)
-    ratios = [row["step_time"]["measured"] / row["step_time"]["predicted"] for row in rows]
-    ends = [row["step_time"]["interval"] for row in rows]
-    widths = sorted(high / low for low, high in ends)
     return (
         f"DPO of {record['model']} on this CPU: peak of its steps, planned, beside the profiler's"
         " count, and its step time beside the plan's interval (LoRA, NF4, all weights; padded,"
         " packed; reference in every pass, kept, none)",
         f"{len(rows)} configurations: largest error {errors:.3f} % on full rows, {on_data:.2f} %"
-        f" on the longest pass of the data; step time inside {inside} of {len(rows)} intervals,"
-        f" whose ends are {widths[0]:.0f} to {widths[-1]:.0f} times apart, measured over predicted"
-        f" {min(ratios):.2f} to {max(ratios):.2f}",
+        f" on the longest pass of the data; {_beside_intervals(rows)}",
         source,
+    )
+
+
+def _preferences_timed(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    return (
+        f"Step times of {record['model']} on this CPU beside the plan's interval, of lengths,"
+        " batches, methods (DPO, KTO, demonstrations) and a seed that no constant was chosen on",
+        _beside_intervals(record["configurations"]),
+        source,
+    )
+
+
+def _beside_intervals(rows: Sequence[Any]) -> str:
+    times = [row["step_time"] for row in rows]
+    ratios = [each["measured"] / each["predicted"] for each in times]
+    widths = [each["interval"][1] / each["interval"][0] for each in times]
+    return (
+        f"step time inside {sum(each['inside'] for each in times)} of {len(rows)} intervals, whose"
+        f" ends are {min(widths):.0f} to {max(widths):.0f} times apart, measured over predicted"
+        f" {min(ratios):.2f} to {max(ratios):.2f}"
     )
 
 
