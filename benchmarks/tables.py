@@ -33,7 +33,9 @@ def table() -> str:
         *_learned("okadfa-small"),
         *_killed(),
         *_killed_sampling(),
-        *_corrupted(),
+        *_corrupted("corruption", ""),
+        *_corrupted("corruption_further", ", pairs, rewards, bases and caches among them"),
+        *_corrupted("corruption_ranks", ", and runs of two ranks"),
         *_mirrored(),
         *_monitored(),
         *_kept_torch(),
@@ -877,8 +879,8 @@ def _evaluation() -> list[tuple[str, str, str]]:
     ]
 
 
-def _corrupted() -> list[tuple[str, str, str]]:
-    record, source = _record("corruption")
+def _corrupted(name: str, among: str) -> list[tuple[str, str, str]]:
+    record, source = _record(name)
     outcomes = Counter(record["outcomes"])
     told = (
         f"{record['n']:,} damages: {outcomes['same']:,} changed no answer, {outcomes['told']:,}"
@@ -890,7 +892,7 @@ def _corrupted() -> list[tuple[str, str, str]]:
         told += f" ({len(mended):,} ended badly at first, and were made again after a mend)"
     return [
         (
-            "One file of a run, mirror, study, chain of rounds or drawing damaged at random",
+            f"One file of a run, mirror, study, chain of rounds or drawing damaged at random{among}",
             told,
             source,
         )

@@ -8,14 +8,17 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import huggingface_hub
 import pytest
 from fixture_types import Refuses
+from huggingface_hub.utils import _http
 
 from brimful.base import time_limit
 from brimful.base.errors import RequestError
@@ -24,6 +27,9 @@ from brimful.chains.hub_push import export_and_push, require_name
 from brimful.generation.export import Exported, export
 
 RUNS = Path(__file__).resolve().parent.parent / "fixtures" / "old_runs" / "runs"
+
+
+ZEROS = gzip.compress(bytes(1 << 25))
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -48,7 +54,7 @@ class Hub(BaseHTTPRequestHandler):
         if Hub.fault == "no answer":
             time.sleep(3)
             return
-        is_later = Hub.fault == "come again" and self.path.endswith("/preupload/main")
+        is_later = Hub.fault.startswith("come again") and self.path.endswith("/preupload/main")
         self.send_response(503 if is_later else Hub.status)
         self.send_header("Content-Type", "application/json")
         if is_later:
@@ -56,7 +62,7 @@ class Hub(BaseHTTPRequestHandler):
         while Hub.fault == "endless headers":
             self._trickle(b"X: y\r\n")
         if Hub.fault == "unpacked":
-            content = gzip.compress(bytes(1 << 25))
+            content = ZEROS
             self.send_header("Content-Encoding", "gzip")
         if Hub.fault != "endless body":
             self.send_header("Content-Length", str(len(content)))
@@ -170,6 +176,7 @@ def test_a_token_that_may_not_write_is_told_with_the_next_step(
         ("unpacked", "did not end an answer within 16.0 MiB"),
         ("endless headers", r"the hub took longer than 2\.0 s"),
         ("come again", r"the hub took longer than 2\.0 s"),
+        ("come again, to a thread", "503 Service Unavailable"),
         ("no answer", "timed out"),
     ],
 )
@@ -180,11 +187,19 @@ def test_a_hub_that_never_ends_an_answer_is_left(
     hub: type[Hub],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(time_limit, "LONGEST_ANSWER_S", 0.5)
+    if fault in {"endless body", "no answer"}:
+        monkeypatch.setattr(time_limit, "LONGEST_ANSWER_S", 0.5)
     monkeypatch.setattr(time_limit, "LONGEST_WAIT_S", 2.0 if "longer" in told else 60.0)
     monkeypatch.setattr(time_limit, "SLOWEST_BYTES_PER_S", 1e9)
     hub.fault = fault
     began_s = time.monotonic()
+    if "thread" in fault:  # which no signal reaches
+        waits: list[float] = []
+        monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=waits.append))
+        with ThreadPoolExecutor(1) as threads, pytest.raises(RequestError, match=told):
+            threads.submit(pushed, exported).result()
+        assert 0 < sum(waits) < 60
+        return
     with pytest.raises(RequestError, match=told):
         pushed(exported)
     assert time.monotonic() - began_s < 30

@@ -73,3 +73,11 @@ def test_no_task_file_runs_code_whoever_names_it(
     assert said.code == 2
     assert "has no task" in said.err or "lm_eval" in said.err
     assert not ran.exists()
+
+
+def test_a_status_that_is_of_another_kind_is_told(hostile: Path, brimful: Brimful) -> None:
+    brimful("train", "hostile.yaml", "training.steps=1")
+    (hostile / "runs" / "hostile" / "run.json").write_text("[1]")
+    said = brimful("train", "hostile.yaml", "training.steps=1")
+    assert said.code == 0, said.err
+    assert "run.json holds something" in said.out

@@ -285,6 +285,12 @@ def test_a_reference_that_was_stopped_is_gone_on_with(
     write_json_atomically(file, other, with_checksum=True)
     again = run(preferring(*shared, "run.name=stopped", "training.steps=2"))
     assert again == stopped
+    for of_another_kind in ('{"version": "1.0", "model": {}}', "[1]"):
+        file.write_text(of_another_kind)
+        assert _kept(file, {"data": "this"})["log_probs"] == {}
+        with pytest.raises(RunFolderError, match=r"run\.name=stopped-2"):
+            _kept(file)
+    write_json_atomically(file, other, with_checksum=True)
     file.write_text(file.read_text()[:-9])
     with pytest.raises(RunFolderError, match=r"run\.name=stopped-2"):
         _kept(file)

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from fixture_types import MakeRun
 from safetensors.numpy import save
+from tokenizers import Tokenizer, models
 
 from brimful.base.errors import BrimfulError
 from brimful.base.types import JsonDict
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_file import read_gguf
 from brimful.model.published import refuse_unsafe_files
+from brimful.model.tokenizer import load_tokenizer
 from brimful.model.trainer_checkpoint import what_is_left_out
 from brimful.recipe.adapter_folder import base_and_section
 
@@ -45,12 +47,24 @@ OBJECTS: dict[str, JsonDict] = {
         "rank_pattern": {},
     },
     "trainer_state.json": {"global_step": 500, "log_history": [{"loss": 1.0}]},
+    "tokenizer_config.json": {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "</s>",
+        "model_max_length": 64,
+        "chat_template": "{{ messages }}",
+        "added_tokens_decoder": {"0": {"content": "</s>", "special": True}},
+    },
+    "tokenizer.json": json.loads(
+        Tokenizer(models.BPE({"</s>": 0, "a": 1, "b": 2, "ab": 3}, [("a", "b")])).to_str()
+    ),
     "model.safetensors.index.json": {"weight_map": {"a": "model-1.safetensors"}, "metadata": {}},
 }
 READERS: dict[str, Callable[[Path], object]] = {
     "config.json": lambda folder: config_of_model(str(folder)),
     "adapter_config.json": base_and_section,
     "trainer_state.json": what_is_left_out,
+    "tokenizer_config.json": lambda folder: load_tokenizer(folder)("ab"),
+    "tokenizer.json": lambda folder: load_tokenizer(folder)("ab"),
     "model.safetensors.index.json": refuse_unsafe_files,
 }
 
@@ -90,6 +104,8 @@ def crash_of(read: Callable[[], object]) -> str:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_a_changed_json_file_is_read_or_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "adapter_model.safetensors").write_bytes(save({}))
+    for beside in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / beside).write_text(json.dumps(OBJECTS[beside]), encoding="utf-8")
     crashes = []
     for content in variants(name):
         (tmp_path / name).write_bytes(content)

@@ -113,9 +113,13 @@ def _is_finished(recipe: "Recipe") -> bool:
     folder = Path(recipe.run.folder or runs_folder(), recipe.run_name)
     status = folder / STATUS_FILE
     try:
-        if status.exists() and read_json(status).get("status") == "finished":
+        if status.exists() and dict(read_json(status)).get("status") == "finished":
             return True
-    except RunFolderError:  # told with what to do about it where the run is admitted
+    except (
+        RunFolderError,
+        TypeError,
+        ValueError,
+    ):  # told with what to do about it where the run is admitted
         return False
     return (
         recipe.run.mirror is not None and Place.of(recipe.run.mirror, folder).holds_finished_run()

@@ -479,7 +479,7 @@ def _kept(path: Path, identity: Texts | None = None) -> JsonDict:
     """
     nothing = {"identity": identity, "log_probs": {}, "seconds": 0.0}
     try:
-        values = read_json(path)
+        values = nothing | _of_reference(path)
     except RunFolderError as error:
         if identity is None:
             raise RunFolderError(
@@ -488,7 +488,14 @@ def _kept(path: Path, identity: Texts | None = None) -> JsonDict:
             ) from error
         return nothing
     is_of_another = identity is not None and values["identity"] != identity
-    return nothing if is_of_another else nothing | values
+    return nothing if is_of_another else values
+
+
+def _of_reference(path: Path) -> JsonDict:
+    values = read_json(path)
+    if not isinstance(values, dict) or not {"identity", "log_probs"} <= values.keys():
+        raise RunFolderError(f"{path} holds something else")
+    return values
 
 
 RUN_DATA = PairRunData

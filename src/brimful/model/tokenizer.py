@@ -31,6 +31,7 @@ def load_tokenizer(
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 source, trust_remote_code=trust_custom_code
             )
+        tokenizer("a")  # settings of wrong types fail at the first text
     except Exception as error:  # the library's network, file and parsing layers raise any class
         raise unreadable("tokenizer", source, error) from error
     if ends_texts and tokenizer.eos_token_id is None:
