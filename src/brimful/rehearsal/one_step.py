@@ -146,7 +146,8 @@ def take_step(
             carried=carried,
         )
         done = bool(guard.skipped == skipped) or last_scale
-    shown = (*what_moved(named, samples), seen)
+    is_updated = bool(guard.skipped == skipped)
+    shown = (*what_moved(named, samples), seen) if is_updated else (seen,)
     after = _copies(model)
     updates = {name: after[name].double() - weight.double() for name, weight in before.items()}
     return StepResult(
