@@ -151,6 +151,10 @@ class CheckpointRecord(Record):
     bytes: float | None = None
 
 
+ROUTINE = "checked: "
+"""Begins an event which says that all is well: it stands in the journal and the report alone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventRecord(Record):
     """Something that happened besides plain steps, in words."""

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from brimful.base.errors import PlanError
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
+from brimful.runs.records import ROUTINE
 from brimful.training.method import blocks_of, hidden_states_of
 from brimful.training.state import Progress
 
@@ -82,7 +83,9 @@ class Certificate:
             seen = who_sees_whom(parts.network.model, next(micros).to(parts.device))
         samples = samples_of(named)
         yield
-        self.is_pending = progress.guard.skipped.item() != skipped
+        # Answers that all got the same reward give no gradient.
+        teaches_nothing = not samples and parts.recipe.rewards is not None
+        self.is_pending = teaches_nothing or progress.guard.skipped.item() != skipped
         if self.is_new and not self.is_pending:
             for note in what_moved(named, samples):
                 parts.meter.note_event(progress, f"{note}; {seen}" if seen else note)
@@ -134,7 +137,7 @@ def what_moved(named: Mapping[str, nn.Parameter], samples: Samples) -> Iterator[
             )
         layers = {_layer(name) for name in trained}
         what = "tensors" if len(layers) == len(trained) else "adapters"
-        yield f"checked: the first update moved {len(moved):,} of {len(layers):,} {what}"
+        yield f"{ROUTINE}the first update moved {len(moved):,} of {len(layers):,} {what}"
     learning = {_layer(name) for name in samples}
     still = [name for name in trained if _layer(name) not in learning]
     if still:

@@ -16,7 +16,7 @@ from brimful.base.types import JsonDict, Numbers
 from brimful.base.units import format_duration
 from brimful.report.live.panel import Panel, print_line, printable
 from brimful.report.live.run_state import Clock, RunState, coarse_duration, describe, percent
-from brimful.runs.records import Record, StepRecord, read_record
+from brimful.runs.records import ROUTINE, EventRecord, Record, StepRecord, read_record
 
 Listener = Callable[[JsonDict], None]
 """Receives the records of metrics.jsonl as they are made."""
@@ -65,7 +65,8 @@ def progress_listener(
         def listen(record: JsonDict) -> None:
             read = read_record(record)
             state.take(read)
-            if read.kind in SHOWN_ABOVE:
+            is_routine = isinstance(read, EventRecord) and read.message.startswith(ROUTINE)
+            if read.kind in SHOWN_ABOVE and not is_routine:
                 print_line(live.console, describe(read, state))
 
         yield listen
