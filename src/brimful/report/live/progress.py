@@ -65,11 +65,14 @@ def progress_listener(
         def listen(record: JsonDict) -> None:
             read = read_record(record)
             state.take(read)
-            is_routine = isinstance(read, EventRecord) and read.message.startswith(ROUTINE)
-            if read.kind in SHOWN_ABOVE and not is_routine:
+            if read.kind in SHOWN_ABOVE and not _is_routine(read):
                 print_line(live.console, describe(read, state))
 
         yield listen
+
+
+def _is_routine(record: Record) -> bool:
+    return isinstance(record, EventRecord) and record.message.startswith(ROUTINE)
 
 
 @contextmanager
@@ -122,6 +125,8 @@ class LineListener:
 
     def show(self, record: Record) -> None:
         """Print a record that the state has taken in already, unless it is one of many steps."""
+        if _is_routine(record):
+            return
         if not isinstance(record, StepRecord) or self._is_due():
             print_line(self._console, describe(record, self.state))
 
