@@ -66,7 +66,7 @@ _BUILDERS = ("json", "csv", "parquet")
 _OF_SAME_ROWS = frozenset(
     {"map", "filter", "shuffle", "select_columns", "remove_columns", "rename_column", "with_format"}
 )
-"""Methods of a data set after which it is still read from the same place."""
+"""Methods of `datasets.Dataset` whose rows still come from the hub id or files that were loaded."""
 
 
 class _DataSet(NamedTuple):

@@ -81,8 +81,8 @@ class AnswerRounds:
         return self._written(1, texts, questions)
 
     def with_peak(self) -> Plan:
-        """Return the plan with a peak that drawing does not exceed, and that is lower where answers
-        are short.
+        """Return the plan with the peak of a whole round, which is that of drawing answers where
+        that is higher. Its interval begins where updates on short answers end.
         """
         predicted, drawn = self.plan.predicted, self.drawing(1).memory
         peak, device = predicted["peak_memory_bytes"], predicted.get("device_memory_bytes")

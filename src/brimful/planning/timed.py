@@ -47,9 +47,9 @@ ENOUGH_FOR_TWO_S = 1.5
 """Time for measuring from which such an entry is worth timing again (assumption)."""
 ENOUGH_PASSES, FEW_PASSES = 5, 1.3
 """With fewer timed passes than the first number, the interval of the step time is wider by at least
-the second. Within a second they differ less
-than the steps of a run: on a virtual machine with two cores steps of equal work took 0.7 to 1.2 s,
-and short runs 0.7 to 1.9 times as long as predicted (n = 14), whatever passes said.
+the second. Passes within a second differ less than the steps of a run: on a virtual machine with
+two cores steps of equal work took 0.7 to 1.2 s, and short runs 0.7 to 1.9 times as long as
+predicted (n = 14), whatever passes said.
 """
 COMPILED_SHARE = 0.7
 """A compiled step may take this share of the predicted time (assumption)."""

@@ -24,8 +24,9 @@ from brimful.planning.family_key import LONGEST, SHORTEST, TraceFamilyKey
 from brimful.planning.step import StepSpec, canonical
 
 TRACES = {"cuda": 2, "cuda, scores written out": 3, "other devices": 3}
-"""Raised by hand when the code that is recorded, or that makes families of recordings, gives others
-for the same step. A test compares families that come with brimful with new ones.
+"""Versions of recorded traces, by the steps that they are of. Raise one after a change by which the
+same step gives another trace, or traces another family: recordings of other versions are not used.
+A test compares families that come with brimful with new ones.
 """
 FOLDER = Path(__file__).parent / "recordings"
 ABOUT = "about.json"

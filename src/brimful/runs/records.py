@@ -152,7 +152,9 @@ class CheckpointRecord(Record):
 
 
 ROUTINE = "checked: "
-"""Begins an event which says that all is well: it stands in the journal and the report alone."""
+"""Prefix of events that report a check without a problem. The journal and the report keep them, the
+console does not show them.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
