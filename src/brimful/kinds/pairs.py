@@ -56,6 +56,7 @@ from brimful.recipe.preference import (
     rules_of,
 )
 from brimful.runs.files import REFERENCE_FILE
+from brimful.runs.parsing import mapping
 from brimful.training.methods.dpo import (
     CHOSEN_ROWS,
     REFERENCE,
@@ -492,8 +493,8 @@ def _kept(path: Path, identity: Texts | None = None) -> JsonDict:
 
 
 def _of_reference(path: Path) -> JsonDict:
-    values = read_json(path)
-    if not isinstance(values, dict) or not {"identity", "log_probs"} <= values.keys():
+    values = mapping(read_json(path))
+    if not {"identity", "log_probs"} <= values.keys():
         raise RunFolderError(f"{path} holds something else")
     return values
 

@@ -24,6 +24,10 @@ AMX width 128 56 and 68, 256 108 and 164, 384 274 and 439.
 """
 LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
 """Least fp32 logits of one chunk of the loss."""
+LOSS_CHUNK_MEMORY_SHARE, MOST_LOSS_CHUNK_FACTOR = 1 / 64, 8
+"""Where a GPU trains the head: the share of its memory that these logits take, and the largest
+multiple of the least.
+"""
 BLOCK_ATTENTION_TOKENS = {"bf16": range(2, 1025), "fp32": range(65, 1025)}
 """On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel, by
 precision (docs/log).
@@ -378,13 +382,17 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
 
 
 def _loss_chunk_bytes(recipe: Recipe, device: Device) -> int:
-    """Return the fp32 logits of one chunk of the loss. A head that is trained has its gradient
-    added up chunk by chunk, which moves 12 bytes a weight each time: a GPU with room gets fewer.
+    """Return the bytes of fp32 logits in one chunk of the loss. The gradient of a trained head is
+    added up chunk by chunk, which moves 12 bytes a weight each time, so that larger chunks pay on
+    GPUs.
     """
     least = LOSS_CHUNK_BYTES[device.kind]
     if device.kind != "cuda" or recipe.adapter is not None:
         return least
-    return min(max(least, device.memory_bytes // 64), 8 * least)
+    return min(
+        max(least, int(LOSS_CHUNK_MEMORY_SHARE * device.memory_bytes)),
+        MOST_LOSS_CHUNK_FACTOR * least,
+    )
 
 
 def has_four_bits(device: Device) -> bool:

@@ -147,11 +147,11 @@ def take_step(
         )
         done = bool(guard.skipped == skipped) or last_scale
     is_updated = bool(guard.skipped == skipped)
-    shown = (*what_moved(named, samples), seen) if is_updated else (seen,)
+    shown = filter(None, (*(what_moved(named, samples) if is_updated else ()), seen))
     after = _copies(model)
     updates = {name: after[name].double() - weight.double() for name, weight in before.items()}
     return StepResult(
-        float(loss), before, gradients, updates, int(guard.skipped), tuple(messages), shown
+        float(loss), before, gradients, updates, int(guard.skipped), tuple(messages), tuple(shown)
     )
 
 

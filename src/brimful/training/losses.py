@@ -13,96 +13,6 @@ from torch import Tensor
 from brimful.data.batches import IGNORED
 
 
-def linear_cross_entropy(
-    hidden_BTD: Tensor,
-    weight_VD: Tensor,
-    targets_BT: Tensor,
-    *,
-    chunk_tokens: int,
-    softcap: float | None = None,
-    piece: "PieceLosses | None" = None,
-) -> Tensor:
-    """Return the summed cross-entropy of `softmax(hidden @ weight.T)` against `targets`, in nats.
-
-    Works chunk by chunk and forms the gradients of both inputs in the forward pass, so at most
-    `chunk_tokens` x V logits exist at any time and nothing is recomputed (the idea of Liger
-    Kernel's fused linear cross-entropy, Hsu et al. 2024, in plain torch; deviation: sums, never
-    means, so that the caller divides by the optimizer step's target tokens).
-
-    Args:
-        hidden_BTD: Hidden states. Products run in this dtype, or in autocast's if that is on;
-            softmax runs in fp32.
-        weight_VD: Head weights, any float dtype. Their gradient has this dtype; it is summed in
-            fp32.
-        targets_BT: int64 token ids; `IGNORED` positions add nothing.
-        chunk_tokens: Positions per chunk.
-        softcap: Logits become `softcap * tanh(logits / softcap)` first (Gemma 2), None for none.
-        piece: Computes one chunk; None: `piece_losses`.
-
-    Returns:
-        fp32 scalar.
-    """
-    if torch.is_autocast_enabled(hidden_BTD.device.type):
-        hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype(hidden_BTD.device.type))
-    loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden_BTD.flatten(0, -2),
-        weight_VD,
-        targets_BT.flatten(),
-        chunk_tokens,
-        softcap,
-        piece or piece_losses,
-    )
-    return loss
-
-
-def linear_token_losses(
-    hidden_ND: Tensor,
-    weight_VD: Tensor,
-    targets_N: Tensor,
-    *,
-    chunk_tokens: int,
-    softcap: float | None = None,
-    piece: "PieceLosses | None" = None,
-) -> Tensor:
-    """Return the cross-entropy of each position, for losses that weigh positions by what comes out:
-    losses_N in nats, 0 where ignored: fp32, or doubles where the hidden states are.
-
-    As `linear_cross_entropy`, but for one thing: a head that is trained has its logits computed
-    again in the backward pass, because only then it is known how much each position counts.
-    """
-    if torch.is_autocast_enabled(hidden_ND.device.type):
-        hidden_ND = hidden_ND.to(torch.get_autocast_dtype(hidden_ND.device.type))
-    losses_N: Tensor = _LinearTokenLosses.apply(  # type: ignore[no-untyped-call]
-        hidden_ND, weight_VD, targets_N, chunk_tokens, softcap, piece or piece_losses
-    )
-    return losses_N
-
-
-def token_losses(
-    hidden_BTD: Tensor,
-    weight_VD: Tensor,
-    targets_BT: Tensor,
-    *,
-    chunk_tokens: int,
-    softcap: float | None = None,
-) -> Tensor:
-    """Return the cross-entropy of each position, without gradients: losses_BT in fp32 nats, 0 where
-    ignored.
-    """
-    with torch.no_grad(), torch.autocast(hidden_BTD.device.type, enabled=False):
-        weight_VD = weight_VD.to(hidden_BTD.dtype)
-        chunks = zip(
-            hidden_BTD.flatten(0, -2).split(chunk_tokens),
-            targets_BT.flatten().split(chunk_tokens),
-            strict=True,
-        )
-        losses = [
-            piece_losses(hidden_CD, weight_VD, targets_C, softcap, wants_grad=False)[0]
-            for hidden_CD, targets_C in chunks
-        ]
-        return torch.cat(losses).view(targets_BT.shape)
-
-
 def _wide(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype that losses are computed in: float64 for float64, else float32."""
     return torch.promote_types(dtype, torch.float32)
@@ -183,6 +93,96 @@ def piece_losses_to_compile(
         return losses_C, None
     grad_CV = logs_CV.exp() - is_target_CV
     return losses_C, (grad_CV if slope_CV is None else grad_CV * slope_CV).to(hidden_CD.dtype)
+
+
+def linear_cross_entropy(
+    hidden_BTD: Tensor,
+    weight_VD: Tensor,
+    targets_BT: Tensor,
+    *,
+    chunk_tokens: int,
+    softcap: float | None = None,
+    piece: PieceLosses = piece_losses,
+) -> Tensor:
+    """Return the summed cross-entropy of `softmax(hidden @ weight.T)` against `targets`, in nats.
+
+    Works chunk by chunk and forms the gradients of both inputs in the forward pass, so at most
+    `chunk_tokens` x V logits exist at any time and nothing is recomputed (the idea of Liger
+    Kernel's fused linear cross-entropy, Hsu et al. 2024, in plain torch; deviation: sums, never
+    means, so that the caller divides by the optimizer step's target tokens).
+
+    Args:
+        hidden_BTD: Hidden states. Products run in this dtype, or in autocast's if that is on;
+            softmax runs in fp32.
+        weight_VD: Head weights, any float dtype. Their gradient has this dtype; it is summed in
+            fp32.
+        targets_BT: int64 token ids; `IGNORED` positions add nothing.
+        chunk_tokens: Positions per chunk.
+        softcap: Logits become `softcap * tanh(logits / softcap)` first (Gemma 2), None for none.
+        piece: Computes one chunk.
+
+    Returns:
+        fp32 scalar.
+    """
+    if torch.is_autocast_enabled(hidden_BTD.device.type):
+        hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype(hidden_BTD.device.type))
+    loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden_BTD.flatten(0, -2),
+        weight_VD,
+        targets_BT.flatten(),
+        chunk_tokens,
+        softcap,
+        piece,
+    )
+    return loss
+
+
+def linear_token_losses(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    targets_N: Tensor,
+    *,
+    chunk_tokens: int,
+    softcap: float | None = None,
+    piece: PieceLosses = piece_losses,
+) -> Tensor:
+    """Return the cross-entropy of each position, for losses that weigh positions by what comes out:
+    losses_N in nats, 0 where ignored: fp32, or doubles where the hidden states are.
+
+    As `linear_cross_entropy`, but for one thing: a head that is trained has its logits computed
+    again in the backward pass, because only then it is known how much each position counts.
+    """
+    if torch.is_autocast_enabled(hidden_ND.device.type):
+        hidden_ND = hidden_ND.to(torch.get_autocast_dtype(hidden_ND.device.type))
+    losses_N: Tensor = _LinearTokenLosses.apply(  # type: ignore[no-untyped-call]
+        hidden_ND, weight_VD, targets_N, chunk_tokens, softcap, piece
+    )
+    return losses_N
+
+
+def token_losses(
+    hidden_BTD: Tensor,
+    weight_VD: Tensor,
+    targets_BT: Tensor,
+    *,
+    chunk_tokens: int,
+    softcap: float | None = None,
+) -> Tensor:
+    """Return the cross-entropy of each position, without gradients: losses_BT in fp32 nats, 0 where
+    ignored.
+    """
+    with torch.no_grad(), torch.autocast(hidden_BTD.device.type, enabled=False):
+        weight_VD = weight_VD.to(hidden_BTD.dtype)
+        chunks = zip(
+            hidden_BTD.flatten(0, -2).split(chunk_tokens),
+            targets_BT.flatten().split(chunk_tokens),
+            strict=True,
+        )
+        losses = [
+            piece_losses(hidden_CD, weight_VD, targets_C, softcap, wants_grad=False)[0]
+            for hidden_CD, targets_C in chunks
+        ]
+        return torch.cat(losses).view(targets_BT.shape)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

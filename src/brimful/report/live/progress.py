@@ -124,10 +124,11 @@ class LineListener:
         self.show(read)
 
     def show(self, record: Record) -> None:
-        """Print a record that the state has taken in already, unless it is one of many steps."""
-        if _is_routine(record):
-            return
-        if not isinstance(record, StepRecord) or self._is_due():
+        """Print a record that the state has taken in already, unless it is one of many steps, or
+        a check without a problem.
+        """
+        is_shown = self._is_due() if isinstance(record, StepRecord) else not _is_routine(record)
+        if is_shown:
             print_line(self._console, describe(record, self.state))
 
     def _is_due(self) -> bool:
