@@ -13,14 +13,20 @@ from finished_runs import records_of
 from fixture_types import MakeRecipe
 from rich.console import Console
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
 
 from brimful.base.errors import PlanError
 from brimful.chains.pipeline import train
 from brimful.data.batches import MicroBatch
 from brimful.kinds import run_data
-from brimful.model import packed_attention
+from brimful.model import packed_attention, packed_texts
 from brimful.model.published import attach_adapters
+from brimful.model.registered import register
 from brimful.recipe import AdapterRecipe
 from brimful.training.certificate import _looked_at, samples_of, what_moved, who_sees_whom
 from brimful.training.method import hidden_states_of
@@ -95,6 +101,18 @@ def test_a_sound_model_of_any_type_passes(kind: str, adapted: bool) -> None:
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
 def test_packed_examples_are_looked_at_in_their_row(kind: str) -> None:
     assert told(model_of(kind, PACKED), PACKED)[0].startswith("of 3 examples in one row")
+
+
+def test_texts_in_one_row_are_looked_at_in_16_bits_too() -> None:
+    """Their attention's backward pass is written out, and autocast must not change its types."""
+    register()
+    config = AutoConfig.for_model("bert", **SIZES)
+    model = AutoModelForSequenceClassification.from_config(
+        config, attn_implementation=packed_texts.NAME
+    )
+
+    with torch.autocast("cpu", torch.bfloat16):
+        assert who_sees_whom(model, PACKED) == "of 3 examples in one row none sees another"
 
 
 def test_an_example_may_see_the_one_that_it_goes_on_from_and_no_other() -> None:

@@ -245,7 +245,9 @@ def _looked_at(states_BTD: Tensor, leaf_BTD: Tensor, probe: MicroBatch, is_causa
     # The first position, too, of which a state that is carried on would not have faded.
     asked_KD = states_BTD.flatten(0, 1)[[int(own[0]), middle]].float()
     score = (asked_KD @ torch.arange(asked_KD.shape[1], device=asked_KD.device).cos()).sum()
-    (gradient_BTD,) = torch.autograd.grad(score, leaf_BTD, allow_unused=True)
+    # As in training: backward passes that are written out expect the types of their forward pass.
+    with torch.autocast(leaf_BTD.device.type, enabled=False):
+        (gradient_BTD,) = torch.autograd.grad(score, leaf_BTD, allow_unused=True)
     if gradient_BTD is None:
         return "who sees whom cannot be told behind a state that is detached"
     sees_N = gradient_BTD.flatten(0, 1).ne(0).any(-1).cpu()
