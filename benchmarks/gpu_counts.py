@@ -29,6 +29,10 @@ CONFIGURATIONS: Mapping[str, tuple[str, ...]] = {
     "355M, vocabulary of 50k": (
         *("gpt-124m", "model.layers=24", "model.heads=16", "model.width=1024"),
     ),
+    "1B, vocabulary of 128k": (
+        *("gpt-124m", "model.layers=16", "model.heads=16", "model.width=2048"),
+        "tokenizer.vocabulary=128256",
+    ),
     "LoRA, 0.5B, vocabulary of 152k": ("lora", "model=Qwen/Qwen2.5-0.5B"),
     "LoRA, 8B, vocabulary of 128k": ("lora", "model=meta-llama/Llama-3.1-8B"),
 }

@@ -1,6 +1,6 @@
 """Asks a GPU what no CPU can answer, in some 25 s: ceilings, which attention kernel torch takes and
 what a new shape costs it, which backward passes give the same bits twice, ways to the loss, packed
-rows, adapters.
+rows, adapters, what rows of many lengths leave reserved.
 
     python probe.py OUT.json        # without CUDA: the same code on small CPU tensors
 
@@ -188,7 +188,36 @@ def adapters() -> Mapping[str, float]:
     }
 
 
-QUESTIONS = (ceilings, attention_kernel, new_shapes, same_bits, loss, packed_rows, adapters)
+def reserved() -> Mapping[str, Any]:
+    """Bytes reserved and allocated at most by passes of ever other lengths, with the allocator as it
+    is and with segments that grow.
+    """
+    if not ON_GPU:
+        return {"without a GPU": "not asked"}
+    found = {}
+    for grows in (False, True):
+        torch.cuda.empty_cache()
+        torch.cuda.memory._set_allocator_settings(f"expandable_segments:{grows}")
+        torch.cuda.reset_peak_memory_stats()
+        began = time.perf_counter()
+        for length in (7001, 6203, 8192, 5005, 7900, 8001, 4096, 8192):
+            kept = [random_of(length, 4096).requires_grad_()]
+            for _ in range(16):
+                kept += [kept[-1] * 1.01, random_of(length, 14336)]
+            kept[-2].sum().backward()
+        wait()
+        found["segments that grow" if grows else "as it is"] = {
+            "reserved": torch.cuda.max_memory_reserved(),
+            "allocated": torch.cuda.max_memory_allocated(),
+            "seconds": time.perf_counter() - began,
+        }
+    torch.cuda.memory._set_allocator_settings("expandable_segments:False")
+    return found
+
+
+QUESTIONS = (
+    *(ceilings, attention_kernel, new_shapes, same_bits, loss, packed_rows, adapters, reserved),
+)
 
 
 def least_time(run: Callable[[], object], times: int = 5) -> float:

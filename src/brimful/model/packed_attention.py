@@ -12,13 +12,15 @@ a row.
 
 import functools
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 from transformers.masking_utils import sdpa_mask
 
 from brimful.model.attention import BLOCK_ROWS, LONGEST, block_causal_attention, for_every_head
@@ -35,6 +37,20 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, torch.compiler.disable(_attend))
     AttentionMaskInterface.register(NAME, _mask)
+
+
+@contextmanager
+def rows_not_searched() -> Iterator[None]:
+    """Keep transformers from looking for several sequences in a row by their position ids, for
+    which the program would wait for the device once a pass (`find_packed_sequence_indices`, read
+    in transformers 5.23, 2026-11-29): what lies in a row is known here.
+    """
+    find = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = find
 
 
 def _mask(

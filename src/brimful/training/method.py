@@ -15,6 +15,7 @@ from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
 from brimful.model.added_tokens import head_weight_of
 from brimful.model.blocks import named_blocks_of
+from brimful.model.packed_attention import rows_not_searched
 from brimful.recipe.kinds import StepOptions
 from brimful.training.losses import (
     PieceLosses,
@@ -198,7 +199,8 @@ def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
     options = {"use_cache": False} if model.can_generate() else {}
 
     def hidden_states(micro: MicroBatch) -> Tensor:
-        states_BTD: Tensor = body(**micro.model_inputs(), **options).last_hidden_state
+        with rows_not_searched():
+            states_BTD: Tensor = body(**micro.model_inputs(), **options).last_hidden_state
         return states_BTD
 
     return hidden_states
