@@ -47,13 +47,20 @@ def test_auto_is_the_cpu_where_there_is_nothing_else() -> None:
     assert probe.probe("auto").kind == "cpu"
 
 
+@pytest.fixture
+def _built_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+
+
 @without_cuda
+@pytest.mark.usefixtures("_built_for_cpus")
 def test_an_absent_device_is_refused_with_what_there_is(refuses: Refuses) -> None:
     with refuses(DeviceError):
         probe.probe("cuda:1")
 
 
 @without_mps
+@pytest.mark.usefixtures("_built_for_cpus")
 def test_mps_is_refused_where_there_is_none(refuses: Refuses) -> None:
     with refuses(DeviceError):
         probe.probe("mps")
@@ -138,6 +145,7 @@ def test_a_gpu_that_refuses_is_an_error_to_use_but_not_to_list(
     assert probe.devices_here()[0].free_memory_bytes is None
 
 
+@pytest.mark.usefixtures("_built_for_cpus")
 def test_nothing_runs_on_a_row_of_the_catalog(refuses: Refuses) -> None:
     with refuses(DeviceError):
         probe.torch_device(catalog.get("NVIDIA H200"))

@@ -49,6 +49,7 @@ class _Shell:
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
     """A notebook: what cells display."""
+    pytest.importorskip("IPython")
     shell, display = _Shell(), Shown()
     monkeypatch.setattr(cell, "_shell", lambda: shell)
     monkeypatch.setattr("IPython.display.display", display)

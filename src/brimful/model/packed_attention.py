@@ -92,7 +92,8 @@ def _attend(
         )
     packed_lengths, packed_after = others.get("packed_lengths"), others.get("packed_after")
     kernel = _Kernel(
-        mask=attention_mask,
+        # Lengths say all; OPT of transformers 5.17 adds a mask that hides nothing.
+        mask=attention_mask if packed_lengths is None else None,
         window=others.get("sliding_window"),
         softcap=others.get("softcap"),
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
