@@ -35,6 +35,15 @@ from brimful.base.rundir import (
 )
 from brimful.base.types import JsonDict
 
+
+@pytest.mark.parametrize("text", ["[1]", "null", '"text"', "3.5"])
+def test_json_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(RunFolderError, match=r"run\.json cannot be read as JSON: it is no object"):
+        read_json(path)
+
+
 HOLD = """
 import sys, time
 from pathlib import Path

@@ -87,7 +87,7 @@ def test_an_older_brimful_and_other_major_versions_of_the_models_are_known_to_br
 def test_a_run_without_an_environment_or_a_package_that_is_new_is_no_change(tmp_path: Path) -> None:
     device = cpu_device()
     assert changed_versions(tmp_path, device) == {}
-    write_json_atomically(tmp_path / "environment.json", {"packages": {}})
+    write_json_atomically(tmp_path / "environment.json", {"brimful": "", "packages": {}})
     assert changed_versions(tmp_path, device) == {}
 
 

@@ -75,9 +75,58 @@ def test_no_task_file_runs_code_whoever_names_it(
     assert not ran.exists()
 
 
+FOREIGN = {
+    "version": 3,
+    "name": "web",
+    "packages": {"": {}},
+    "sources": ["a.ts"],
+    "splits": {"train": {"num_examples": 5}},
+    "choices": [],
+    "loss": 0.1,
+    "state": "ok",
+}
+"""An object with keys of npm, of a source map and of a data set of the hub."""
+
+
+def test_json_of_another_program_is_told_and_the_advice_brings_the_file_back(
+    hostile: Path, brimful: Brimful
+) -> None:
+    command = ("run", "hostile.yaml", "training.steps=2", "run.mirror=mirror")
+    assert brimful(*command).code == 0
+    run = hostile / "runs" / "hostile"
+    for name in ("plan.json", "data.json", "environment.json", "scores.json", "mirror.json"):
+        before = json.loads((run / name).read_text(encoding="utf-8"))
+        (run / name).write_text(json.dumps(FOREIGN), encoding="utf-8")
+        told = brimful("report", "hostile")
+        assert (told.code, f"{name} holds something else" in told.err) == (0, True), told.err
+        if name != "scores.json":
+            assert f"{name} holds something else" in brimful("runs").out
+        for advised in (command, ("evaluate", "hostile")):
+            assert brimful(*advised).code == 0
+        after = json.loads((run / name).read_text(encoding="utf-8"))
+        assert after.keys() == before.keys(), name
+        assert name not in brimful("report", "hostile").err
+
+
+def test_a_value_that_was_edited_on_purpose_is_told(hostile: Path, brimful: Brimful) -> None:
+    brimful("run", "hostile.yaml", "training.steps=1")
+    path = hostile / "runs" / "hostile" / "scores.json"
+    scores = json.loads(path.read_text(encoding="utf-8"))
+    scores["validation"]["loss"] = 0.5
+    path.write_text(json.dumps(scores), encoding="utf-8")
+    refused = brimful("report", "hostile")
+    assert "remove its entry 'checksum'" in refused.err
+
+    del scores["checksum"]
+    path.write_text(json.dumps(scores), encoding="utf-8")
+    told = brimful("report", "hostile")
+    assert "scores.json has no checksum" in told.err
+    assert "remove" not in told.err
+
+
 def test_a_status_that_is_of_another_kind_is_told(hostile: Path, brimful: Brimful) -> None:
     brimful("train", "hostile.yaml", "training.steps=1")
     (hostile / "runs" / "hostile" / "run.json").write_text("[1]")
     said = brimful("train", "hostile.yaml", "training.steps=1")
     assert said.code == 0, said.err
-    assert "run.json holds something" in said.out
+    assert "run.json cannot be read as JSON: it is no object" in said.out

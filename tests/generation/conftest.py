@@ -131,9 +131,15 @@ def write_tuned_facts(folder: Path, base: Path, recipe: str, *, prompts: str = "
     (folder / "recipe.yaml").write_text(TUNED_RECIPE.replace("BASE", str(base)) + recipe)
     fingerprint = fingerprint_of(base, make_base())
     (folder / "data.json").write_text(
-        json.dumps({"prompts": prompts, "base": {"source": str(base), "fingerprint": fingerprint}})
+        json.dumps(
+            {
+                "fingerprints": {},
+                "prompts": prompts,
+                "base": {"source": str(base), "fingerprint": fingerprint},
+            }
+        )
     )
-    (folder / "plan.json").write_text(json.dumps({"precision": "fp32"}))
+    (folder / "plan.json").write_text(json.dumps({"predicted": {}, "precision": "fp32"}))
 
 
 @pytest.fixture

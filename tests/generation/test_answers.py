@@ -215,7 +215,7 @@ def test_the_model_from_before_is_asked_with_the_same_tokens(
 
 def test_a_run_that_tuned_nothing_has_no_before(make_run: MakeRun, refuses: Refuses) -> None:
     run = make_run()
-    (run / "data.json").write_text("{}")
+    (run / "data.json").write_text('{"fingerprints": {}}')
     with refuses(RunFolderError):
         show_before_and_after(Console(file=io.StringIO()), run, CPU, "the cat", GREEDILY)
 

@@ -374,7 +374,7 @@ def test_a_run_that_tuned_nothing_has_no_model_from_before(
     make_run: MakeRun, refuses: Refuses
 ) -> None:
     folder = make_run()
-    (folder / "data.json").write_text("{}")
+    (folder / "data.json").write_text('{"fingerprints": {}}')
     for load in (load_untuned, load_unquantised, load_base):
         with refuses(RunFolderError):
             load(folder, CPU)

@@ -83,11 +83,14 @@ def test_runs_are_told_apart_by_what_trains_lengths_and_precision(
 
 
 def test_the_line_says_what_was_changed_and_by_how_many_runs(snapshot: SnapshotAssertion) -> None:
-    choice = earlier_runs_choice(3, 300 * MIB, Correction(1.25, 1.0, 1.5, 1, 1.3))
+    choice = earlier_runs_choice(RUNS, 300 * MIB, Correction(1.25, 1.0, 1.5, 1, 1.3))
 
     assert choice is not None
     assert choice.reason == snapshot
-    assert earlier_runs_choice(0, 0.0, Correction()) is None
+    assert earlier_runs_choice(Residuals(), 0.0, Correction()) is None
+    damaged = earlier_runs_choice(Residuals(unread="it is damaged"), 0.0, Correction())
+    assert damaged is not None
+    assert (damaged.value, damaged.reason) == (False, "it is damaged")
 
 
 def test_a_plan_shows_the_correction_and_can_do_without(

@@ -353,6 +353,14 @@ def write_lines(path: Path, records: list[JsonDict]) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
+OWN: dict[str, JsonDict] = {
+    "plan": {"predicted": {}},
+    "environment": {"brimful": ""},
+    "data": {"fingerprints": {}},
+}
+"""What every such file of a run holds."""
+
+
 def make_run(folder: Path, last_step: int = STEPS, **files: Any) -> Path:
     """Write a run folder. `files` replaces values by file stem (`plan={...}`); None leaves the file
     out.
@@ -367,7 +375,8 @@ def make_run(folder: Path, last_step: int = STEPS, **files: Any) -> Path:
     } | files
     for stem in ("plan", "environment", "data", "scores"):
         if values[stem] is not None:
-            (folder / f"{stem}.json").write_text(json.dumps(values[stem]), encoding="utf-8")
+            told = OWN.get(stem, {}) | values[stem]
+            (folder / f"{stem}.json").write_text(json.dumps(told), encoding="utf-8")
     for name, records in (
         ("metrics", values.get("metrics", run_records(last_step))),
         ("samples", values.get("samples", SAMPLES if finished else None)),
@@ -583,7 +592,7 @@ def _write_untuned(folder: Path, loss: float = 2.5, **data: Any) -> None:
     (folder / "recipe.yaml").write_text(
         "name: untuned\nmodel: google/gemma-2-2b\nuntuned: true\n", encoding="utf-8"
     )
-    (folder / "data.json").write_text(json.dumps(TUNED_DATA | data), encoding="utf-8")
+    (folder / "data.json").write_text(json.dumps(OWN["data"] | TUNED_DATA | data), encoding="utf-8")
     (folder / "scores.json").write_text(
         json.dumps({"validation": SCORES["validation"] | {"loss": loss, "baselines": {}}}),
         encoding="utf-8",

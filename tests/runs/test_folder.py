@@ -172,7 +172,7 @@ def test_a_damaged_or_lost_mirror_json_of_a_copy_is_told(
     point.mkdir(parents=True)
     (point / "POINT.json").write_text("{}")
     assert read_run(folder).problems["mirror.json"] == snapshot
-    (folder / "mirror.json").write_text('{"state": "ok", "checksum": "mirror.json 0"}')
+    (folder / "mirror.json").write_text('{"durable_step": 2, "checksum": "mirror.json 0"}')
     assert "damaged" in read_run(folder).problems["mirror.json"]
-    (folder / "mirror.json").write_text('{"state": "ok"}')
+    (folder / "mirror.json").write_text('{"durable_step": 2}')
     assert "mirror.json" not in read_run(folder).problems

@@ -653,7 +653,7 @@ def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(
     tiny: MakeRecipe, refuses: Refuses
 ) -> None:
     folder = train(tiny())
-    (folder / "plan.json").write_text("{}")
+    (folder / "plan.json").write_text('{"predicted": 1}')
     with refuses(PlanError, names=["plan.json"]):
         scoring.evaluate(folder, Console(file=StringIO()))
 

@@ -170,8 +170,7 @@ def _remembered(memory: Path) -> JsonDict:
         known = read_json(memory, is_cached=True)
     except (OSError, RunFolderError):
         return {}
-    is_believed = isinstance(known, dict) and 0 <= age_s < _BELIEVED_FOR_S
-    return known if is_believed else {}
+    return known if 0 <= age_s < _BELIEVED_FOR_S else {}
 
 
 def _remember(

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from brimful.base.errors import RunFolderError
 from brimful.base.kept_values import read_own
@@ -142,18 +142,19 @@ def checksum_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def parse_json(text: str | bytes, file_name: str = "") -> Any:
-    """Return a JSON value, without the checksum that an object may carry.
+def parse_json(text: str | bytes, file_name: str = "") -> JsonDict:
+    """Return a JSON object, without the checksum that it may carry.
 
     Args:
         file_name: Name of the file that holds it; empty where it may have been renamed.
 
     Raises:
-        ValueError: not JSON, values that differ from their checksum, or those of another file.
+        ValueError: no JSON object, values that differ from their checksum, or those of another
+            file.
     """
-    value = load_json(text)
+    value: JsonDict = load_json(text)
     if not isinstance(value, dict):
-        return value
+        raise ValueError("it is no object")  # noqa: TRY004
     if CHECKSUM not in value:
         if any(map(re.compile(rf"{re.escape(file_name)} [0-9a-f]{{16}}").fullmatch, _texts(value))):
             raise ValueError(f"its entry {CHECKSUM!r} has another name. Restore the file")
@@ -176,15 +177,15 @@ def _texts(value: JsonDict) -> list[str]:
     return [each for each in value.values() if isinstance(each, str)]
 
 
-def read_json(path: Path, *, is_cached: bool = False) -> Any:
-    """The JSON value in `path`, without the checksum that an object may carry.
+def read_json(path: Path, *, is_cached: bool = False) -> JsonDict:
+    """The JSON object in `path`, without the checksum that it may carry.
 
     Args:
         is_cached: It can be made again, and is not read where another user could have written it.
 
     Raises:
-        RunFolderError: missing, unreadable, not JSON, different from its checksum, or written as
-            another file.
+        RunFolderError: missing, unreadable, no JSON object, different from its checksum, or written
+            as another file.
     """
     try:
         return parse_json(read_own(path) if is_cached else path.read_bytes(), path.name)

@@ -126,7 +126,7 @@ def _done(folder: Path, chosen_by: Json) -> JsonDict | None:
     written. Else they are chosen again from all that was drawn.
     """
     try:
-        facts: JsonDict = read_json(folder / FACTS_FILE)
+        facts = read_json(folder / FACTS_FILE)
     except RunFolderError:
         return None
     files = facts.get("files", {}).items()

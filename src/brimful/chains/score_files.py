@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 from brimful.base.dotted import format_yaml
-from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import (
     finite,
@@ -16,7 +15,7 @@ from brimful.base.types import Json
 from brimful.evaluation.nats import FOLDER
 from brimful.evaluation.nats import path_of as nats_path
 from brimful.recipe import Recipe
-from brimful.runs.deciding import read_deciding
+from brimful.runs.deciding import problem_of, read_deciding
 from brimful.runs.files import MODEL_FOLDER
 from brimful.runs.parsing import mapping
 
@@ -26,7 +25,7 @@ SCORES_FILE = "scores.json"
 def add_scores(folder: Path, made: Json) -> None:
     """Merge records into scores.json."""
     path = folder / SCORES_FILE
-    before = {} if _problem_of(path) else read_json(path)
+    before = {} if problem_of(path) else read_json(path)
     write_json_atomically(path, before | dict(made), with_checksum=True)
 
 
@@ -35,20 +34,11 @@ def move_damaged_aside(folder: Path) -> str:
     where it is sound or missing.
     """
     path = folder / SCORES_FILE
-    problem = _problem_of(path)
+    problem = problem_of(path)
     if not problem or not path.exists():
         return ""
     path.replace(folder / f"damaged-{SCORES_FILE}")
     return f"{problem}; it is now called damaged-{SCORES_FILE}, and splits are scored anew"
-
-
-def _problem_of(path: Path) -> str:
-    """Return why a file of scores cannot be used; empty where it can."""
-    try:
-        values = read_json(path)
-    except RunFolderError as error:
-        return str(error)
-    return "" if isinstance(values, dict) else f"{path} holds no scores"
 
 
 def discard_scores(run_folder: Path, scored: bytes) -> None:
@@ -81,18 +71,16 @@ def is_scored(folder: Path, recipe: Recipe) -> bool:
 def has_scores(folder: Path) -> bool:
     """Return whether a folder holds a sound scores.json, and what every loss in it is made of."""
     path = folder / SCORES_FILE
-    if _problem_of(path):
+    if problem_of(path):
         return False
     scores = read_json(path)
     splits = (name for name in scores if finite(mapping(scores[name]).get("loss")) is not None)
-    return not any(_problem_of(nats_path(folder, split)) for split in splits)
+    return not any(problem_of(nats_path(folder, split)) for split in splits)
 
 
 def missing_tasks(folder: Path, recipe: Recipe) -> tuple[str, ...]:
     """Return the recipe's tasks that the folder holds no scores of."""
-    return tuple(
-        task for task in recipe.evaluation.tasks if _problem_of(summary_file(folder, task))
-    )
+    return tuple(task for task in recipe.evaluation.tasks if problem_of(summary_file(folder, task)))
 
 
 def summary_file(folder: Path, task: str) -> Path:

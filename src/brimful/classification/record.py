@@ -142,7 +142,7 @@ def load_record(run_folder: Path) -> ClassifierRecord:
         value = read_json(path)
     except RunFolderError as error:
         raise RunFolderError(f"{error}. {_AGAIN}") from error
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA_VERSION:
+    if value.get("schema") != SCHEMA_VERSION:
         raise RunFolderError(
             f"{path} was written by another version of brimful, or is no record of a classifier."
             f" {_AGAIN}"

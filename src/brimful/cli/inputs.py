@@ -109,12 +109,11 @@ def _is_finished(recipe: "Recipe") -> bool:
     from brimful.base.rundir import read_json
     from brimful.mirror.place import Place
     from brimful.runs.files import STATUS_FILE
-    from brimful.runs.parsing import mapping
 
     folder = Path(recipe.run.folder or runs_folder(), recipe.run_name)
     status = folder / STATUS_FILE
     try:
-        if status.exists() and mapping(read_json(status)).get("status") == "finished":
+        if status.exists() and read_json(status).get("status") == "finished":
             return True
     except RunFolderError:  # told with what to do about it where the run is admitted
         return False

@@ -370,7 +370,7 @@ def _counts(split: TokenSplit) -> Counts:
 
 def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], JsonDict] | None:
     try:
-        report: JsonDict = read_json(folder / REPORT_FILE, is_cached=True)
+        report = read_json(folder / REPORT_FILE, is_cached=True)
         TokenizerReport(**report["tokenizer"])
     except (RunFolderError, KeyError, TypeError):
         return None

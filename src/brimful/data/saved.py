@@ -71,7 +71,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _json(path: Path) -> JsonDict:
     try:
-        values: JsonDict = read_json(path)
+        values = read_json(path)
     except RunFolderError as error:
         raise DataError(f"{error}. {_SAVE_AGAIN}") from error
     return values

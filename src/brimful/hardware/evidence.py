@@ -88,8 +88,8 @@ def read(path: Path) -> list[Evidence]:
     try:
         content = read_json(path)
     except RunFolderError as error:
-        raise RequestError(f"{path} cannot be read as evidence: {error} {again}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise RequestError(f"{error}. {again}") from error
+    if content.get("format") != FORMAT:
         raise RequestError(f"{path} is no file of evidence. {again}")
     if content.get("format_version") != FORMAT_VERSION:
         raise RequestError(
@@ -125,7 +125,6 @@ def _evidence(row: Json) -> Evidence:
 
 def _is_evidence(path: Path) -> bool:
     try:
-        content = read_json(path)
+        return read_json(path).get("format") == FORMAT
     except (RunFolderError, OSError):
         return False
-    return isinstance(content, dict) and content.get("format") == FORMAT

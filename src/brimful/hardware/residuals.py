@@ -55,10 +55,11 @@ class MemoryCorrection:
 @dataclass(frozen=True)
 class Residuals:
     """Earlier runs of one kind. `runs`: of each, in bytes, by how much its peak was above its
-    prediction, and its tensors.
+    prediction, and its tensors. `unread`: why nothing could be read of them, empty where it could.
     """
 
     runs: tuple[tuple[float, float], ...] = ()
+    unread: str = ""
 
     def at(self, tensors_bytes: float, peak_bytes: float) -> MemoryCorrection | None:
         """Return what the runs say about a plan with so many bytes of tensors and this predicted
@@ -94,15 +95,15 @@ def residuals_of(device_name: str, kind: str) -> Residuals:
         device_name: Exact name.
         kind: Kind of memory, as in `RunNote.memory_kind`.
     """
-    torch_now = current_versions()["torch"]
+    torch_now, kept = current_versions()["torch"], stored(device_name)
     found = [
         residual
-        for run in stored(device_name).runs
+        for run in kept.runs
         if kind and run.memory_kind == kind
         if is_same_minor(run.versions.get("torch", ""), torch_now)
         if (residual := residual_of(run)) is not None
     ]
-    return Residuals(tuple(found[-LAST_RUNS:]))
+    return Residuals(tuple(found[-LAST_RUNS:]), kept.note)
 
 
 def residual_of(run: RunNote) -> tuple[float, float] | None:

@@ -56,7 +56,6 @@ from brimful.recipe.preference import (
     rules_of,
 )
 from brimful.runs.files import REFERENCE_FILE
-from brimful.runs.parsing import mapping
 from brimful.training.methods.dpo import (
     CHOSEN_ROWS,
     REFERENCE,
@@ -493,7 +492,7 @@ def _kept(path: Path, identity: Texts | None = None) -> JsonDict:
 
 
 def _of_reference(path: Path) -> JsonDict:
-    values = mapping(read_json(path))
+    values = read_json(path)
     if not {"identity", "log_probs"} <= values.keys():
         raise RunFolderError(f"{path} holds something else")
     return values

@@ -203,11 +203,11 @@ class Files:
         """Write indented JSON as `write_bytes` does."""
         self.write_bytes(path, json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
 
-    def read_json(self, path: Path) -> Any:
-        """Return the JSON value in a file of the mirror.
+    def read_json(self, path: Path) -> JsonDict:
+        """Return the JSON object in a file of the mirror.
 
         Raises:
-            IntegrityError: it is missing, not JSON or too long for what is kept so.
+            IntegrityError: it is missing, no JSON object or too long for what is kept so.
             OSError: it cannot be read now.
         """
         if self.size(path) > MOST_JSON_BYTES:

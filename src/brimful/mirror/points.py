@@ -161,10 +161,9 @@ class MirroredRun:
         """Return whose the mirror is; None if that is missing or damaged."""
         path = self.folder / STATUS
         try:
-            values = self.files.read_json(path) if path.exists() else None
+            return Owner.from_json(self.files.read_json(path)) if path.exists() else None
         except IntegrityError:
             return None
-        return Owner.from_json(values) if isinstance(values, dict) else None
 
     def steps(self) -> list[int]:
         """Return the steps of committed points, oldest first; they were not read back."""

@@ -163,10 +163,9 @@ def _id_in_copies(mirrored: MirroredRun, steps: Sequence[int]) -> str | None:
     if not mirrored.finished_or_empty():
         return None
     try:
-        values = mirrored.files.read_json(mirrored.folder / STATUS_FILE)
+        run_id = mirrored.files.read_json(mirrored.folder / STATUS_FILE).get("id")
     except IntegrityError:
         return None
-    run_id = values.get("id") if isinstance(values, dict) else None
     return run_id if isinstance(run_id, str) else None
 
 

@@ -23,7 +23,7 @@ from brimful.runs import RunFolder, read_run
 from brimful.runs.bookkeeping import StudyRecord, json_or_none
 from brimful.runs.deciding import recipe_of_run
 from brimful.runs.files import EVALUATIONS_FOLDER, RECIPE_FILE, SCORES_FILE, STUDY_FILE
-from brimful.runs.parsing import mapping, parse
+from brimful.runs.parsing import parse
 from brimful.runs.scores import RunScores
 from brimful.runs.tasks import read_evaluations
 
@@ -184,7 +184,7 @@ def _mistakes(scores: RunScores) -> list[Chapter]:
 
 def _members(folder: Path) -> list[Chapter]:
     """Return answers of the first and the last run of a study to the same questions."""
-    study = parse(StudyRecord, mapping(read_json(folder / STUDY_FILE)))
+    study = parse(StudyRecord, read_json(folder / STUDY_FILE))
     names = [Path(run).name for run in study.compared_runs]
     members = [folder / name for name in names if (folder / name / EVALUATIONS_FOLDER).is_dir()]
     if len(members) < 2:

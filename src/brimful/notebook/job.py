@@ -16,7 +16,7 @@ import psutil
 from brimful.base.env import of_a_plain_process
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
-from brimful.runs.parsing import mapping, parse
+from brimful.runs.parsing import parse
 
 FOLDER = ".notebook"
 """In the folder of runs; a name that lists of runs pass over."""
@@ -146,7 +146,7 @@ class Job:
 
     def _started(self) -> _StartedProcess:
         path = self.folder / "process.json"
-        return parse(_StartedProcess, mapping(read_json(path)) if path.exists() else {})
+        return parse(_StartedProcess, read_json(path) if path.exists() else {})
 
 
 def run_command(arguments: Sequence[str], *, module: str = "") -> str:

@@ -263,7 +263,7 @@ def _plan(
     elif facts.rates is not None:
         basis = basis_of(facts.rates, device)
     earlier = earlier_runs_choice(
-        len(prepared.target.residuals.runs),
+        prepared.target.residuals,
         footprint.correction_bytes,
         correction if runs else Correction(),
     )

@@ -49,12 +49,13 @@ def corrected(
 
 
 def earlier_runs_choice(
-    memory_runs: int, correction_bytes: float, times: Correction
+    residuals: Residuals, correction_bytes: float, times: Correction
 ) -> Choice | None:
-    """Return the plan's line about what earlier runs changed; None where they changed nothing.
+    """Return the plan's line about what earlier runs changed, or that they could not be read; None
+    where they changed nothing.
 
     Args:
-        memory_runs: How many there are of this kind.
+        residuals: Those of this kind.
         correction_bytes: Added to the predicted peak.
         times: What was applied to the times.
     """
@@ -62,11 +63,13 @@ def earlier_runs_choice(
     if correction_bytes:
         sign = "+" if correction_bytes > 0 else "-"
         parts.append(
-            f"memory {sign}{format_bytes(abs(correction_bytes))} as {memory_runs} runs of this kind"
-            " took"
+            f"memory {sign}{format_bytes(abs(correction_bytes))} as {len(residuals.runs)} runs of"
+            " this kind took"
         )
     if times.runs:
         parts.append(f"times x{times.factor:.2f} as {plural(times.runs, 'run')} took")
+    if residuals.unread:
+        return Choice(NAME, False, residuals.unread, True)
     if not parts:
         return None
     return Choice(NAME, True, f"measured on this machine: {'; '.join(parts)}", False)

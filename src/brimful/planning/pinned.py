@@ -107,13 +107,12 @@ def with_choices_of(plan: Plan, recipe: Recipe) -> Recipe:
 
 def _read(path: Path) -> JsonDict:
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PlanError(
             f"the plan {path} cannot be read: {error}. `brimful plan RECIPE --save FILE` writes"
             " one."
         ) from error
-    return content if isinstance(content, dict) else {}
 
 
 def _fingerprint(recipe: Recipe) -> JsonDict:

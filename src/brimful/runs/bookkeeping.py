@@ -70,12 +70,11 @@ class _RecordedStatus:
 
 
 def json_or_none(path: Path) -> JsonDict | None:
-    """Return the mapping in a JSON file, None for anything else."""
+    """Return the object in a JSON file, None for anything else."""
     try:
-        value = read_json(path)
+        return read_json(path)
     except (RunFolderError, OSError):
         return None
-    return value if isinstance(value, dict) else None
 
 
 def recorded_status(run_folder: Path) -> str | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from brimful.base.errors import RecipeError, RunFolderError
 from brimful.base.rundir import (
-    CHECK,
     checksum_of,
     is_torn,
     num_records,
@@ -23,23 +22,34 @@ from brimful.hardware.monitored import monitored_until
 from brimful.recipe import Recipe, load_text
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
+    CLASSIFIER_FILE,
     DATA_FILE,
     ENVIRONMENT_FILE,
     JOURNAL_FILE,
+    MIRROR_FILE,
     PLAN_FILE,
     RECIPE_FILE,
     SAMPLES_FILE,
+    SCORES_FILE,
     SIDE_BY_SIDE_FILE,
     STATUS_FILE,
+    STUDY_FILE,
 )
 
 DECIDING_FILES = (RECIPE_FILE, STATUS_FILE, PLAN_FILE, DATA_FILE, ENVIRONMENT_FILE)
 _JOURNALS = (JOURNAL_FILE, SAMPLES_FILE, SIDE_BY_SIDE_FILE, MONITOR_FILE)
-_ELSEWHERE = frozenset(
-    {"transformers_version", "tokenizer_class", "added_tokens", "peft_type", "weight_map", CHECK}
-)
-"""Keys of a run folder's other files whose checksum is not in them, or not as here: of those in a
-model's folder, and of a record of a journal.
+OWN = {
+    STATUS_FILE: {"status"},
+    PLAN_FILE: {"predicted"},
+    DATA_FILE: {"fingerprints"},
+    ENVIRONMENT_FILE: {"brimful"},
+    SCORES_FILE: {"train", "validation", "test"},
+    MIRROR_FILE: {"durable_step"},
+    STUDY_FILE: {"recipe"},
+    CLASSIFIER_FILE: {"labels"},
+}
+"""Keys of which a JSON file always has one, and by which it is told, where it has no checksum, from
+what another program wrote.
 """
 MONITORED_UNTIL = "monitored_until"
 """Key in the state of a checkpoint of the time of the monitor's newest record then, in whole Unix
@@ -127,11 +137,9 @@ def read_object(path: Path) -> JsonDict:
         RunFolderError: it is missing, damaged, or another file in its place.
     """
     values = read_json(path)
-    belongs = isinstance(values, dict) and not _ELSEWHERE.intersection(values)
-    if not belongs or (path.name == STATUS_FILE and "status" not in values):
+    if not OWN.get(path.name, values.keys()) & values.keys():
         raise RunFolderError(f"{path} holds something else than was written there.")
-    found: JsonDict = values
-    return found
+    return values
 
 
 def _with_remedy(read: Callable[[Path], Any], path: Path) -> Any:

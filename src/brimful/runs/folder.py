@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import require_sound
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import CHECKSUM, read_journal
 from brimful.base.types import Bounds, JsonDict
 from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.planning.plan import Plan
 from brimful.recipe.kinds import KINDS, Kind
-from brimful.runs.deciding import lost_records, problem_of, read_object, read_recipe_text
+from brimful.runs.deciding import OWN, lost_records, problem_of, read_object, read_recipe_text
 from brimful.runs.facts import (
     DataFacts,
     DeviceFacts,
@@ -164,7 +164,7 @@ class RunFolder:
     def lost_scores(self) -> bool:
         """Return whether scores.json, which was written once, is missing or cannot be read."""
         was_written = (self.folder / SCORES_FILE).exists() or _has_nats(self.folder)
-        return SCORES_FILE in self.problems and was_written
+        return SCORES_FILE in self.problems and was_written and self.scores == RunScores()
 
     @property
     def last_step(self) -> int:
@@ -226,10 +226,9 @@ class RunFolder:
     def mirror(self) -> MirrorFacts | None:
         """Return what mirror.json says, None where there is none to read."""
         try:
-            values = read_json(self.folder / MIRROR_FILE)
-        except (RunFolderError, OSError, ValueError):
+            return parse(MirrorFacts, read_object(self.folder / MIRROR_FILE))
+        except RunFolderError:
             return None
-        return parse(MirrorFacts, values) if isinstance(values, dict) and values else None
 
 
 def read_run(run_folder: Path) -> RunFolder:
@@ -254,9 +253,24 @@ def read_run(run_folder: Path) -> RunFolder:
     problems |= _mirror_problem(run_folder)
     if SCORES_FILE in problems and _has_nats(run_folder):
         problems[SCORES_FILE] += f" `brimful evaluate {run_folder.name}` writes it again."
+    for name in _without_checksum(run_folder):
+        problems.setdefault(
+            name,
+            f"{name} has no checksum, other files of the run have one: what it says was edited, or"
+            " written by another program.",
+        )
     recipe_file = run_folder / RECIPE_FILE
     recipe_text = _read_file(recipe_file, _TEXT, problems) if recipe_file.exists() else ""
     return folder_of(run_folder, files, recipe_text, read_monitor(run_folder), problems)
+
+
+def _without_checksum(run_folder: Path) -> list[str]:
+    """Return the JSON files of a run that have no checksum; none where an earlier version wrote all
+    of them.
+    """
+    paths = [path for name in OWN if (path := run_folder / name).exists()]
+    bare = [path.name for path in paths if f'"{CHECKSUM}":'.encode() not in path.read_bytes()]
+    return bare if len(bare) < len(paths) else []
 
 
 def _has_nats(run_folder: Path) -> bool:

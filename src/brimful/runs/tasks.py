@@ -96,7 +96,7 @@ def read_evaluations(run_folder: Path, order: Sequence[str] = ()) -> TaskEvaluat
         try:
             summary = _summary(path)
         except (RunFolderError, OSError, ValueError) as error:
-            problems.append(f"{EVALUATIONS_FOLDER}/{path.name} cannot be read: {error}")
+            problems.append(f"{error}.")
             continue
         if summary is None:
             problems.append(
@@ -127,7 +127,7 @@ def read_evaluations(run_folder: Path, order: Sequence[str] = ()) -> TaskEvaluat
 
 def _summary(path: Path) -> TaskSummary | None:
     values = read_json(path)
-    if not isinstance(values, dict) or not isinstance(values.get("metrics"), dict):
+    if not isinstance(values.get("metrics"), dict):
         return None
     # A metric is written as a mapping; of anything else only the name is known.
     metrics = {

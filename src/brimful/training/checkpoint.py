@@ -335,7 +335,7 @@ def verify(folder: Path) -> JsonDict:
 
 def _read_manifest(folder: Path) -> JsonDict:
     try:
-        manifest: JsonDict = read_json(folder / MANIFEST)
+        manifest = read_json(folder / MANIFEST)
         version, step, files = manifest["format_version"], manifest["step"], set(manifest["files"])
     except Exception as error:
         raise CheckpointError(f"{MANIFEST} is missing or unreadable: {error}") from error

@@ -443,7 +443,7 @@ def test_a_classifier_without_scores_or_without_the_loss_of_each_text_says_how_t
     snapshot: SnapshotAssertion,
 ) -> None:
     bare, whole, kept = (
-        compared_classifier("bare", scores={}),
+        compared_classifier("bare", scores={"test": {}}),
         compared_classifier("whole", seed=2),
         compared_classifier("kept", seed=3),
     )

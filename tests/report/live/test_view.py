@@ -176,8 +176,8 @@ def test_in_a_copy_the_points_of_both_places_are_told(
     (run / "run.json").write_text('{"schema_version": 1, "status": "running"}')
     (run / "mirror.json").write_text(json.dumps(MIRROR | {"path": str(run), "state": "ok"}))
     os.utime(run / "mirror.json", (NOW + 20,) * 2)
-    for name in ("environment.json", "data.json"):
-        (run / name).write_text("{}")
+    (run / "environment.json").write_text('{"brimful": ""}')
+    (run / "data.json").write_text('{"fingerprints": {}}')
     lines = plain(look(run))
     assert lines == snapshot
     assert state_line(look(run, NOW + 115)) == snapshot

@@ -52,7 +52,11 @@ def test_a_mirror_behind_says_what_would_be_lost(
 def test_a_mirror_without_a_durable_point_says_so(
     new_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
-    told = with_points(new_run(last_step=60), 60, mirror={"path": "/drive/x", "state": "behind"})
+    told = with_points(
+        new_run(last_step=60),
+        60,
+        mirror={"path": "/drive/x", "state": "behind", "durable_step": None},
+    )
     assert told.splitlines()[0] == snapshot
 
 
@@ -65,7 +69,7 @@ def test_a_run_that_goes_on_is_told_of_mirrors_and_a_finished_one_what_its_mirro
     snapshot: SnapshotAssertion,
 ) -> None:
     assert with_points(new_run("a", last_step=60), 60).splitlines()[0] == snapshot
-    mirror = {"path": "/drive/b", "finished": True}
+    mirror = {"path": "/drive/b", "durable_step": None, "finished": True}
     assert with_points(new_run("b"), mirror=mirror) == snapshot
 
 

@@ -1,18 +1,16 @@
 """The files of a study, read leniently once: what is missing or damaged in them is left out."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json
-from brimful.base.types import Json, Numbers, Texts
+from brimful.base.types import JsonDict, Numbers, Texts
+from brimful.runs.bookkeeping import json_or_none
 from brimful.runs.deciding import read_recipe_text
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.files import STUDY_FILE, STUDY_RECIPE
-from brimful.runs.parsing import parse, parse_value
+from brimful.runs.parsing import mapping, parse, parse_value
 from brimful.selection.statistics import Statistics
 
 
@@ -112,18 +110,14 @@ class StudyFolder:
 
 def read_study(folder: Path) -> StudyFolder:
     """Read what there is of study.yaml and study.json."""
-    recipe = parse(RecipeFacts, _mapping(folder / STUDY_RECIPE, _read_yaml))
-    study = parse(StudyFolder, _mapping(folder / STUDY_FILE, read_json), path=folder, recipe=recipe)
+    recipe = parse(RecipeFacts, _recipe_values(folder / STUDY_RECIPE))
+    values = json_or_none(folder / STUDY_FILE) or {}
+    study = parse(StudyFolder, values, path=folder, recipe=recipe)
     return replace(study, rounds=tuple(sorted(study.rounds, key=lambda each: each.round)))
 
 
-def _mapping(path: Path, read: Callable[[Path], Any]) -> Json:
+def _recipe_values(path: Path) -> JsonDict:
     try:
-        value = read(path)
-    except (OSError, ValueError, RunFolderError):
+        return mapping(parse_yaml(read_recipe_text(path)))
+    except (ValueError, RunFolderError):
         return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _read_yaml(path: Path) -> Any:
-    return parse_yaml(read_recipe_text(path))

@@ -135,7 +135,7 @@ def _noted(folder: Path) -> Json:
     """
     own: Json = {}
     if (folder / MANIFEST).is_file():
-        own = mapping(mapping(read_json(folder / MANIFEST)).get("files"))
+        own = mapping(read_json(folder / MANIFEST).get("files"))
     mirrored = hashes_in(folder.parent / "finished.json")
     return own or {
         name.removeprefix(f"{folder.name}/"): entry
