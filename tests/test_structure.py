@@ -56,7 +56,7 @@ ROOM_NODES = {
     "recipe": 15_500,
     "hardware": 34_000,
     "model": 39_000,
-    "planning": 68_600,
+    "planning": 68_800,
     "runs": 15_000,
     "data": 83_500,
     "training": 45_500,

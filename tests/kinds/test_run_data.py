@@ -150,6 +150,23 @@ def test_a_run_is_identified_and_counted_as_before(kind: str, recipes: Recipes) 
     assert _facts(data, source) == FACTS[kind]
 
 
+def test_examples_of_one_length_have_few_lengths(tuning: MakeRecipe, tmp_path: Path) -> None:
+    alike, longer = tmp_path / "alike.jsonl", tmp_path / "longer.jsonl"
+    for path, words in ((alike, [1] * 20), (longer, range(1, 21))):
+        rows = [
+            {"prompt": f"say {number:02}", "completion": " red" * count}
+            for number, count in enumerate(words)
+        ]
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    def has_many_lengths(path: Path) -> bool:
+        recipe = tuning(f"data.path={path}")
+        return gather(recipe, str(recipe.model)).has_many_lengths
+
+    assert not has_many_lengths(alike)
+    assert has_many_lengths(longer)
+
+
 def test_a_kind_without_a_module_is_refused(refuses: Refuses) -> None:
     with refuses(BrimfulError, names=["'label'"]):
         run_data_class(Kind("label", ()))

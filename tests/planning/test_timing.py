@@ -10,7 +10,15 @@ from fixture_types import Refuses
 
 from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
-from brimful.planning.timing import StepTime, UnknownRate, operator_seconds, share_of, step_time
+from brimful.planning.timing import (
+    NEW_LENGTHS,
+    PRODUCTS_WITHIN,
+    StepTime,
+    UnknownRate,
+    operator_seconds,
+    share_of,
+    step_time,
+)
 from brimful.planning.work import GLOBAL, Work
 
 WorkOf = Callable[..., Work]
@@ -126,6 +134,18 @@ def test_what_every_step_takes_once_is_a_term_of_its_own(work_of: WorkOf, rates:
     time = _time(work_of({"bytes": 3 * SECOND}), rates(step_s=0.5, host_s=0.0))
 
     assert (time.seconds, time.terms["once a step"]) == (pytest.approx(3.5), 0.5)
+
+
+def test_a_pass_makes_a_kernel_for_each_shape_of_its_products_where_lengths_are_new(
+    work_of: WorkOf, rates: RatesOf
+) -> None:
+    product = {"kind": "matrix", "flop": SECOND, "m": 64, "n": 64, "k": 64}
+    work = work_of(product, product, product | {"n": 32}, {"bytes": SECOND})
+
+    time = _time(work, rates(new_product_s=1e-3), 1, 1)
+
+    assert time.terms[NEW_LENGTHS] == pytest.approx(2 * 2 * PRODUCTS_WITHIN * 1e-3)
+    assert NEW_LENGTHS not in _time(work, rates(), 1, 1).terms
 
 
 def test_a_compiled_step_issues_its_kernels_at_its_own_pace_where_that_is_known(

@@ -212,6 +212,7 @@ def _facts(
         tokens_per_step=data.tokens_computed(device.kind),
         fill=computed * data.fill,
         scored=data.scored / computed,
+        has_many_lengths=data.has_many_lengths,
         longest_pass_of=data.longest_pass_of(device.kind, devices),
     )
 

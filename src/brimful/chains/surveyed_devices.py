@@ -20,6 +20,7 @@ from brimful.planning.specs import ModelFacts
 from brimful.planning.spread import derive_spread, enough
 from brimful.planning.survey import Tracer, prepare, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.planning.timing import NEW_LENGTHS
 from brimful.recipe import Recipe
 
 LENGTH_SPREAD = 1.3
@@ -84,8 +85,13 @@ def _with_data(plan: Plan, data: Counted, recipe: Recipe) -> Plan:
         step, most = predicted["step_time_s"], min(1.0, LENGTH_SPREAD * share)
         if plan.packing != "packed":  # rows are as long as the longest beside them
             most = 1.0
+        # Short examples have as many lengths as long ones.
+        fixed = plan.time_terms.get(NEW_LENGTHS, 0.0) / step.value
         predicted["step_time_s"] = Prediction(
-            share * step.value, share / LENGTH_SPREAD * step.low, most * step.high, step.basis
+            (fixed + share * (1 - fixed)) * step.value,
+            (fixed + share / LENGTH_SPREAD * (1 - fixed)) * step.low,
+            (fixed + most * (1 - fixed)) * step.high,
+            step.basis,
         )
         seconds = predicted["step_time_s"]
         tokens = plan.effective_batch * data.mean_tokens
@@ -96,7 +102,10 @@ def _with_data(plan: Plan, data: Counted, recipe: Recipe) -> Plan:
         steps = recipe.training.tokens / (recipe.effective_batch * data.mean_tokens)
         plan = replace(plan, total_steps=max(1, round(steps)))
     choices = (*plan.choices, Choice("data", counts, told))
-    terms = {name: share * each for name, each in plan.time_terms.items()}
+    terms = {
+        name: each if name == NEW_LENGTHS else share * each
+        for name, each in plan.time_terms.items()
+    }
     return replace(plan, choices=choices, predicted=predicted, time_terms=terms)
 
 

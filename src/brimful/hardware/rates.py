@@ -76,6 +76,8 @@ class Rates:
         host_slowest: So many times as long the program may need, on another host than the rates
             are of; 1 where it was measured.
         step_s: What every optimizer step takes beside its operators.
+        new_product_s: What a product takes longer whose shape none before it had, where a kernel is
+            made for each.
         overlaps: The program runs ahead of the device, so mostly the slower of the two decides
             (CUDA); else both add up (CPU).
         multiprocessors: Products come in tiles that are dealt out to these; None where that is not
@@ -96,6 +98,7 @@ class Rates:
     host_compiled_s: float | None = None
     host_slowest: float = 1.0
     step_s: float = 0.0
+    new_product_s: float = 0.0
     overlaps: bool = True
     multiprocessors: int | None = None
     share: Bounds = (0.7, 1.5)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -31,6 +32,9 @@ from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe, SampleRecipe
+
+FEW_LENGTHS = 8
+"""With no more lengths of examples, rows repeat soon, and so do the shapes of their products."""
 
 
 class ExampleRunData(RunData[ExampleSplit]):
@@ -92,6 +96,10 @@ class ExampleRunData(RunData[ExampleSplit]):
     @property
     def fill(self) -> float:
         return fill_of_rows(self.recipe, self.mean_positions)
+
+    @property
+    def has_many_lengths(self) -> bool:
+        return len(np.unique(self.splits["train"].lengths_E)) > FEW_LENGTHS
 
     @property
     def scored(self) -> float:

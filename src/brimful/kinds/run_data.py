@@ -293,6 +293,11 @@ class RunData(ABC, Generic[Split]):
         """Share of the positions of those rows that a step computes on average."""
         return 1.0
 
+    @property
+    def has_many_lengths(self) -> bool:
+        """Whether examples have more than a few lengths among them."""
+        return True
+
     def computed_share(self, device_kind: str) -> float:
         """Return the share of a step's tokens that the device computes: a prompt that several
         answers share may be computed once.

@@ -56,6 +56,10 @@ products take longer); CUDA the largest published figure (nanoGPT, 250 to 135 ms
 """
 PASSES_OF_MANY_LENGTHS = frozenset({"packed", "padded", "document"})
 """Packings in which passes are as long as their texts make them."""
+NEW_PRODUCT_S = 2e-3
+"""What oneDNN takes to make the kernel of a product of a new shape in bf16: 1.1 to 1.6 ms alone,
+2.8 in the mean of 398 kernels of a run beside other programs (Xeon with AMX, one thread; docs/log).
+"""
 PACKED_ATTENTION = "brimful_packed"
 TEXTS_ATTENTION = "brimful_texts"
 FIXED = "fixed by the user"

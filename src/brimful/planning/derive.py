@@ -14,7 +14,7 @@ from brimful.base.units import format_bytes
 from brimful.hardware.calibration import Correction, basis_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
-from brimful.planning.choices import FIXED
+from brimful.planning.choices import FIXED, NEW_PRODUCT_S
 from brimful.planning.compiled import bounded_by_eager
 from brimful.planning.earlier_runs import earlier_runs_choice, memory_kind
 from brimful.planning.longest_pass import LongestPassAt, split
@@ -62,6 +62,7 @@ class Facts:
         tokens_per_step: Mean number of tokens of a step; None where its rows are full.
         fill: Share of the rows' positions that a step computes on average, padding included.
         scored: Share of those positions that the loss is computed of.
+        has_many_lengths: Whether examples have more than a few lengths among them.
         longest_pass_of: The longest pass of the run, by packing and micro-batch; without it rows
             count as full.
         residuals_of: How the memory of earlier runs on the device compared with its prediction.
@@ -77,6 +78,7 @@ class Facts:
     tokens_per_step: int | None = None
     fill: float = 1.0
     scored: float = 1.0
+    has_many_lengths: bool = True
     longest_pass_of: Callable[[str], LongestPassAt] | None = None
     residuals_of: ResidualsOf | None = None
 
@@ -178,7 +180,10 @@ def derive_with_memory(
         longest_pass_of=facts.longest_pass_of,
         sharing=sharing,
         residuals_of=facts.residuals_of,
+        has_many_lengths=facts.has_many_lengths,
     )
+    if facts.rates is not None and prepared.makes_kernels:
+        facts = replace(facts, rates=replace(facts.rates, new_product_s=NEW_PRODUCT_S))
     total_steps = total_steps_of(recipe, facts.train_sequences)
 
     def tell(found: SearchResult) -> None:

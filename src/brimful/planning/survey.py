@@ -308,6 +308,7 @@ class Prepared:
         known_longest_pass_at: None where the data are not known, or rows are full.
         ranks: Devices among which the model is divided; 1: each holds all of it.
         waiting: The same as in Sharing.
+        makes_kernels: Nearly every pass makes kernels of shapes that none before it had.
     """
 
     recipe: Recipe
@@ -318,6 +319,7 @@ class Prepared:
     known_longest_pass_at: LongestPassAt | None = None
     ranks: int = 1
     waiting: "Waiting | None" = None
+    makes_kernels: bool = False
 
     def changed(self, changes: Json) -> "Prepared":
         """Return the same for a changed recipe, whose rows count as full."""
@@ -381,6 +383,7 @@ def prepare(
     longest_pass_of: Callable[[str], LongestPassAt] | None = None,
     sharing: Sharing = NOT_SHARED,
     residuals_of: ResidualsOf | None = None,
+    has_many_lengths: bool = True,
 ) -> Prepared:
     """Decide precision, attention and loss for a device.
 
@@ -388,6 +391,7 @@ def prepare(
         longest_pass_of: Longest pass, by the packing that is chosen here; None: rows are full.
         sharing: Whether the device works with others.
         residuals_of: What earlier runs on the device say about memory; None: nothing.
+        has_many_lengths: Whether examples have more than a few lengths among them.
     """
     refuse_four_bits(recipe, device)
     facts = model or model_facts(recipe, vocabulary)
@@ -425,18 +429,32 @@ def prepare(
         None if longest_pass_of is None else cache(longest_pass_of(str(packing.value)))
     )
     leave_bytes = round(recipe.plan.leave_gib * GIB)
+    makes_kernels = (
+        device.kind == "cpu"
+        and precision.value == "bf16"
+        and packing.value in PASSES_OF_MANY_LENGTHS
+        and has_many_lengths
+    )
     target = target_of(
         device,
         process_bytes,
         leave_bytes,
-        keeps_kernels=precision.value == "bf16" and packing.value in PASSES_OF_MANY_LENGTHS,
+        keeps_kernels=makes_kernels,
     )
     if sharing.devices > 1:
         target = with_communication(target)
     elif residuals_of is not None:
         target = replace(target, residuals=residuals_of(memory_kind(recipe, str(precision.value))))
     return Prepared(
-        recipe, device, target, facts, choices, longest_pass_at, sharing.ranks, sharing.waiting
+        recipe,
+        device,
+        target,
+        facts,
+        choices,
+        longest_pass_at,
+        sharing.ranks,
+        sharing.waiting,
+        makes_kernels,
     )
 
 

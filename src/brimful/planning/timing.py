@@ -34,6 +34,11 @@ EVEN_SHARE = 2 ** (-1 / RUN_AHEAD_NORM)
 """Time of the device over that of the step, where device and program take as long."""
 ISSUING, ELEMENT_WISE = "issuing operators", "element-wise and norms"
 UNPACKING = "unpacking 4-bit weights"
+NEW_LENGTHS = "kernels of new lengths"
+PRODUCTS_WITHIN = 2
+"""Products of new shapes in a pass over those of its linear layers: attention within examples has
+about as many (46 in all, 20 of layers, in passes of eight short examples; docs/log).
+"""
 WAITS = "the program that issues operators takes longer than the device"
 TERMS: Texts = {
     "matrix": "matrix products",
@@ -195,6 +200,11 @@ def step_time(
             add(_part(work_at(size), part).of_head(), count * unscored)
             add(_part(work_at(size + 1), part).of_head(), -count * unscored)
     terms["once a step"] += rates.step_s
+    if rates.new_product_s:
+        terms[NEW_LENGTHS] = rates.new_product_s * sum(
+            PRODUCTS_WITHIN * count * _distinct_products(_part(work_at(size), part))
+            for size, part, count in runs
+        )
     evaluation = work_at(first).part("evaluation")
     evaluation_s = sum(part_terms(evaluation, rates, precision=precision, compiled=False).values())
     seconds = sum(terms.values())
@@ -229,6 +239,12 @@ def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> N
         terms[name] += float(seconds_W[rows].sum())
     host_s = _host_s(work, rates, compiled=compiled)
     return {**terms, ISSUING: _waiting_s(sum(terms.values()), host_s, rates)}
+
+
+def _distinct_products(work: Work) -> int:
+    """Return the number of products of different shapes, without those of attention."""
+    is_product_W = work.classes_W == CLASSES.index("matrix")
+    return len(np.unique(np.stack([work.m_W, work.n_W, work.k_W], 1)[is_product_W], axis=0))
 
 
 def _waiting_s(device_s: float, host_s: float, rates: Rates) -> float:
