@@ -323,11 +323,13 @@ def has_head(model_type: str) -> bool:
     """
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - as in _config_of_values
 
+    from brimful.model.registered import registers_text_head  # noqa: PLC0415
+
     return model_type in (
         *modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
         *OWN_TYPES,
-    )
+    ) or registers_text_head(model_type)
 
 
 def has_fused_attention(model_type: str) -> bool:
@@ -354,6 +356,8 @@ def packages_of_kernels(model_type: str) -> tuple[str, ...]:
     """
     if model_type in PACKABLE | PACKABLE_ENCODERS:
         return ()
+    if model_type == "rwkv":
+        return ("kernels",)
     import transformers  # noqa: PLC0415 - as in _config_of_values
 
     folder = Path(transformers.__file__).parent / "models"

@@ -117,8 +117,13 @@ class Recorder(TorchDispatchMode):
             return NotImplemented  # it has the size of the whole; what it does inside is seen
         if _active_fake_mode() is not self._fake_mode:
             return func(*args, **kwargs)  # a DTensor works out shapes
-        if func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool:
-            # The flags of a successful step: nothing overflowed, nothing was skipped.
+        if (
+            func is torch.ops.aten._local_scalar_dense.default
+            and args[0].dtype == torch.bool
+            and self.phase not in FORWARD_PHASES
+        ):
+            # The flags of a successful step: nothing overflowed, nothing was skipped. What a model
+            # asks of its values is not known.
             return False
         out = self._run(func, args, kwargs)
         with torch._C.DisableTorchFunction():  # of what is asked of the tensors here

@@ -6,8 +6,9 @@ transformers asks three packages for these kernels and computes with torch where
 allocated was read in the packages' sources: flash-linear-attention 0.4 to 0.5
 (fla/ops/gated_delta_rule/chunk.py and fla/ops/kda/chunk.py with chunk_fwd.py), mamba-ssm 2.2 to 2.3
 (mamba_ssm/ops/triton/ssd_combined.py, ops/selective_scan_interface.py) and causal-conv1d 1.5 to 1.6
-(causal_conv1d/causal_conv1d_interface.py). Scratch inside of a kernel call counts at its largest
-set. Values mean nothing.
+(causal_conv1d/causal_conv1d_interface.py). The package kernels downloads RWKV's, whose caller is in
+transformers 5.23 (RwkvLinearAttention in models/rwkv/modeling_rwkv.py). Scratch inside of a kernel
+call counts at its largest set. Values mean nothing.
 
 Shapes: B batch, T positions, H key heads, G value heads, K key size, V value size, C chunks,
 D channels, N size of a state.
@@ -255,6 +256,18 @@ def mamba(
     return F.linear(scanned, _given([last])[0].to(scanned.dtype), last_bias)
 
 
+def wkv(
+    decay_D: Tensor, first_D: Tensor, key_BTD: Tensor, value_BTD: Tensor, **_: Any
+) -> tuple[Tensor, None]:
+    """RWKV's attention: keeps its inputs, of the decays their negated exponentials in fp32."""
+    sizes = _Sizes(
+        out=tuple(key_BTD.shape),
+        kept=[(tuple(decay_D.shape), torch.float32)],
+        flop=16 * key_BTD.numel(),
+    )
+    return _run("wkv", sizes, decay_D, first_D, key_BTD, value_BTD, drops=1), None
+
+
 STAND_INS: dict[str, Callable[..., Any]] = {
     "causal_conv1d_fn": causal_conv1d,
     "chunk_gated_delta_rule": gated_delta_rule,
@@ -263,8 +276,9 @@ STAND_INS: dict[str, Callable[..., Any]] = {
     "mamba_chunk_scan_combined": chunk_scan,
     "mamba_inner_fn": mamba,
     "selective_scan_fn": selective_scan,
+    "rwkv_linear_attention": wkv,
 }
-"""By the name that transformers asks a package for."""
+"""By the name that transformers asks a package for, or that of its own function around a kernel."""
 
 
 @contextmanager
@@ -281,8 +295,8 @@ def sequence_kernels() -> Iterator[None]:
 
 
 def _kernel_of(function: Any) -> str:
-    """Return the name of the kernel that a function of transformers stands for; empty if none."""
+    """Return the name of the kernel that a function of transformers stands for, else its own."""
     code = getattr(function, "__code__", None)
     if code is None or "func_name" not in code.co_freevars or "package" not in code.co_freevars:
-        return ""
+        return str(getattr(function, "__name__", ""))
     return str(function.__closure__[code.co_freevars.index("func_name")].cell_contents)

@@ -35,6 +35,7 @@ from brimful.rehearsal.optimizers import optimizer_for, trainable_parameters
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import QuickRecorder, Recorder
+from brimful.rehearsal.routing import even_routing
 from brimful.rehearsal.sequence_kernels import sequence_kernels
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
@@ -148,6 +149,7 @@ def fake_world(spec: StepSpec, *, reads_positions: bool = False) -> Iterator[Non
         with without_garbage_collector(), ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            stack.enter_context(even_routing(spec.config))
             if not reads_positions:
                 stack.enter_context(_one_sequence_per_row())
             stack.enter_context(compiler_of(spec))

@@ -75,7 +75,7 @@ class Network:
         without such layers return the hidden states as they are.
         """
         layers: Callable[[Tensor], Tensor] | None = getattr(self.model, "head", None)
-        if layers is None:
+        if layers is None or layers is self.model.get_output_embeddings():
             return hidden_ND
         return layers(hidden_ND)
 
