@@ -21,6 +21,8 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from brimful.base.errors import DeviceError, PlanError, RecipeError
@@ -298,6 +300,34 @@ def test_layers_of_gpt2_take_adapters_too_and_merge() -> None:
     randomise(model)
     tuned = logits_of(model)
     merge_adapters(model)
+    assert torch.allclose(logits_of(model), tuned, atol=1e-5)
+
+
+def test_adapters_of_experts_that_are_one_tensor_merge() -> None:
+    """Several parameters of one layer have adapters, which lie in one another."""
+    config = Qwen3MoeConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        moe_intermediate_size=16,
+        num_experts=4,
+        num_experts_per_tok=2,
+    )
+    model = Qwen3MoeForCausalLM(config).eval()
+    plain = {name: weight.clone() for name, weight in model.state_dict().items()}
+    attach_adapters(model, AdapterRecipe(rank=4, alpha=8), seed=1)
+    randomise(model)
+    tuned = logits_of(model)
+
+    changed = merge_adapters(model)
+
+    assert {name.rsplit(".", 1)[-1] for name in changed} == {"gate_up_proj", "down_proj", "weight"}
+    after = model.state_dict()
+    assert after.keys() == plain.keys()
+    assert {name for name in plain if not torch.equal(plain[name], after[name])} == changed
     assert torch.allclose(logits_of(model), tuned, atol=1e-5)
 
 

@@ -1,5 +1,6 @@
 """Kernels of linear attention and of state-space blocks, by what they keep and allocate."""
 
+import importlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from brimful.rehearsal.sequence_kernels import (
     mamba2,
     selective_scan,
     sequence_kernels,
+    wkv,
 )
 from brimful.rehearsal.tracer import record_family
 from brimful.rehearsal.training import record_training
@@ -53,7 +55,7 @@ def test_every_kernel_that_transformers_asks_for_in_training_has_a_stand_in() ->
         asked |= set(re.findall(r'_from_hub_with_fallback\("(\w+)"', file.read_text("utf-8")))
 
     in_training = {name for name in asked if not any(word in name for word in ONE_TOKEN)}
-    assert in_training == STAND_INS.keys()
+    assert in_training | {"rwkv_linear_attention"} == STAND_INS.keys()
 
 
 def test_the_gated_delta_rule_keeps_64_numbers_for_each_position_and_no_states() -> None:
@@ -73,6 +75,23 @@ def test_the_gated_delta_rule_keeps_64_numbers_for_each_position_and_no_states()
     normalised = 2 * positions * heads * (2 * width + 4)
     assert out.shape == (BATCH, LENGTH, values, width)
     assert kept_bytes(out) == normalised + positions * values * (4 + 2 * 64)
+
+
+def test_rwkv_keeps_its_decays_in_fp32_beside_what_it_is_given() -> None:
+    width, key = 16, made(BATCH, LENGTH, 16)
+
+    out, _ = wkv(made(width), made(width, dtype=torch.float32), key, made(BATCH, LENGTH, width))
+
+    assert out.shape == key.shape
+    assert kept_bytes(out) == 4 * width
+
+
+def test_the_stand_in_for_rwkv_replaces_a_loop_over_positions() -> None:
+    modeling = importlib.import_module("transformers.models.rwkv.modeling_rwkv")
+
+    with sequence_kernels():
+        assert modeling.rwkv_linear_attention is wkv
+    assert modeling.rwkv_linear_attention is not wkv
 
 
 def test_a_mamba_2_block_keeps_the_output_of_its_scan() -> None:

@@ -7,7 +7,7 @@ import torch
 from fixture_types import MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 from torch._dynamo.backends.debugging import aot_eager
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, RwkvConfig, RwkvForCausalLM
 
 from brimful.base.errors import BrimfulError
 from brimful.data.batches import IGNORED, MicroBatch
@@ -64,6 +64,15 @@ def test_body_and_head_together_are_the_model(model: PreTrainedModel) -> None:
 
     torch.testing.assert_close(logits_BTV, model(ids_BT).logits, rtol=1e-5, atol=1e-6)
     assert network.logit_softcap is None
+
+
+def test_a_head_that_makes_logits_is_no_layer_before_them() -> None:
+    """RWKV calls its output weights `head`, ModernBERT a layer before them."""
+    config = RwkvConfig(vocab_size=8, hidden_size=16, num_hidden_layers=2, context_length=4)
+    model = RwkvForCausalLM(config)
+    hidden_ND = torch.ones(2, 16)
+
+    assert Network(model, hidden_states_of(model), loss_chunk=8).before_head(hidden_ND) is hidden_ND
 
 
 @pytest.mark.usefixtures("_own_compiler")

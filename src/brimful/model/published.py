@@ -407,12 +407,15 @@ def merge_adapters(model: PreTrainedModel) -> frozenset[str]:
         for name, module in model.named_modules()
         if isinstance(module, BaseTunerLayer)
     }
-    for name, module in adapted.items():
+    for name, module in reversed(adapted.items()):  # several of one layer lie in one another
         module.merge()
         model.set_submodule(name, module.get_base_layer())
     model.delete_adapter(list(model.peft_config))
     normalise_as_usual(model)
-    return frozenset(f"{name}.weight" for name in adapted)
+    return frozenset(
+        f"{name.replace('.base_layer', '')}.{getattr(module, 'parameter_name', 'weight')}"
+        for name, module in adapted.items()
+    )
 
 
 def _foreign_adapters(folder: Path, model: PreTrainedModel, reason: str) -> PlanError:
