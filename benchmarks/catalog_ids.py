@@ -21,19 +21,38 @@ from brimful.model import catalog
 from model_types import DEVICE, _answered, _ask
 from record import write_record
 
-IDS = """
-Qwen/Qwen3.5-4B unsloth/Qwen3.5-2B qwen/qwen3.5-35b-a3b google/gemma-4-E4B-it
-unsloth/gemma-4-31B-it-unsloth-bnb-4bit openai/gpt-oss-20b unsloth/gpt-oss-20b-unsloth-bnb-4bit
-HuggingFaceTB/SmolLM3-3B Qwen/Qwen3-4B-Instruct-2507 unsloth/Qwen3-4B-Instruct-2507-bnb-4bit
-Qwen/Qwen3-30B-A3B-Instruct-2507 deepseek-ai/DeepSeek-R1-Distill-Qwen-7B
-unsloth/DeepSeek-R1-Distill-Llama-8B Qwen/Qwen2.5-Coder-7B-Instruct Qwen/Qwen2.5-Coder-1.5B
-microsoft/Phi-3.5-mini-instruct mistralai/Mistral-Small-24B-Instruct-2501
-mistralai/Mistral-Small-3.2-24B-Instruct-2506 meta-llama/Llama-4-Scout-17B-16E-Instruct
-google/gemma-3n-E4B-it LiquidAI/LFM2-1.2B LiquidAI/LFM2-8B-A1B zai-org/GLM-4.7-Flash
-THUDM/GLM-4-9B-0414 unsloth/Llama-3.2-1B-Instruct unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit
-NousResearch/Meta-Llama-3-8B unsloth/mistral-7b-v0.3-bnb-4bit google/gemma-3-270m-it
-microsoft/phi-4
-""".split()
+IDS = [
+    "Qwen/Qwen3.5-4B",
+    "unsloth/Qwen3.5-2B",
+    "qwen/qwen3.5-35b-a3b",
+    "google/gemma-4-E4B-it",
+    "unsloth/gemma-4-31B-it-unsloth-bnb-4bit",
+    "openai/gpt-oss-20b",
+    "unsloth/gpt-oss-20b-unsloth-bnb-4bit",
+    "HuggingFaceTB/SmolLM3-3B",
+    "Qwen/Qwen3-4B-Instruct-2507",
+    "unsloth/Qwen3-4B-Instruct-2507-bnb-4bit",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507",
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
+    "unsloth/DeepSeek-R1-Distill-Llama-8B",
+    "Qwen/Qwen2.5-Coder-7B-Instruct",
+    "Qwen/Qwen2.5-Coder-1.5B",
+    "microsoft/Phi-3.5-mini-instruct",
+    "mistralai/Mistral-Small-24B-Instruct-2501",
+    "mistralai/Mistral-Small-3.2-24B-Instruct-2506",
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+    "google/gemma-3n-E4B-it",
+    "LiquidAI/LFM2-1.2B",
+    "LiquidAI/LFM2-8B-A1B",
+    "zai-org/GLM-4.7-Flash",
+    "THUDM/GLM-4-9B-0414",
+    "unsloth/Llama-3.2-1B-Instruct",
+    "unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit",
+    "NousResearch/Meta-Llama-3-8B",
+    "unsloth/mistral-7b-v0.3-bnb-4bit",
+    "google/gemma-3-270m-it",
+    "microsoft/phi-4",
+]
 LARGE = 20_000_000_000
 
 
