@@ -325,8 +325,14 @@ def _ask(words: Sequence[str], folder: Path, cpu_limit_s: int) -> dict[str, Any]
     if done.returncode == 2 or not done.stdout:
         return {**took, "refused": " ".join(done.stderr.split())[-400:]}
     (device,) = json.loads(done.stdout)["devices"]
-    choices = {each["name"]: each["value"] for each in device["plan"]["choices"]}
-    return {**took, "verdict": device["verdict"], "attention": choices["attention"]}
+    plan = device["plan"]
+    choices = {each["name"]: each["value"] for each in plan["choices"]}
+    return {
+        **took,
+        "verdict": device["verdict"],
+        "attention": choices["attention"],
+        "peak_bytes": plan["predicted"]["peak_memory_bytes"],
+    }
 
 
 def write_config(name: str, folder: Path) -> dict[str, Any]:
