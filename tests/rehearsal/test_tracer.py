@@ -371,6 +371,34 @@ def test_blocks_that_do_not_repeat_are_refused_and_traced_as_they_are() -> None:
     assert set(_one(spec, 3).trace.layers_S.tolist()) == {-1, *range(6)}
 
 
+def test_blocks_of_a_hybrid_model_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three convolutions and an attention, again and again: nothing repeats block by block."""
+    config = Lfm2Config(
+        vocab_size=480,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        layer_types=["conv", "conv", "conv", "full_attention"] * 2,
+    )
+    values = {"cuda": True, "kernels": True, "loss": "model", "accumulates": False}
+    spec = StepSpec(canonical(config.to_dict()), 32, **values)
+    recorded = []
+
+    def record(*arguments: Any) -> Trace:
+        recorded.append(arguments[1].num_hidden_layers)
+        return record_training(*arguments)
+
+    monkeypatch.setattr(tracer, "record_training", record)
+    for lengths in ((32, 4096), None):
+        with pytest.raises(Irregular):
+            record_family(TraceFamilyKey(spec, lengths=lengths))
+    record_family(TraceFamilyKey(spec, micro_batch=2))
+
+    assert recorded == [5, 8]
+
+
 def test_a_further_trace_that_disagrees_is_believed(
     step: MakeStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,8 @@ tell what is rounded up to 32, 64, 128 and 256 apart.
 """
 _SHORT = 1500
 """Longest sequences in recordings of every network, whose products would be too large."""
+_UNEVEN: set[str] = set()
+"""Configs of models of which blocks differ within the first five: few never stand for all."""
 _RANKS = (4, 2, 8, 2, 2)
 """Devices among which the model is divided, in parts."""
 _LAST_RANKS, _LAST_RANK = 8, 5
@@ -97,6 +99,8 @@ def record_family(key: TraceFamilyKey, example: Widths | None = None, fewest: in
                 return _from_members(Recordings(key, (), (), few, blocks, rows, letters), networks)
             except Irregular as irregular:
                 problem = irregular
+            if key.spec.config_json in _UNEVEN:
+                break
         if key.micro_batch:  # as it is
             whole = Recordings(key, (), (), blocks, blocks)
             return _with_members(whole, [0], None).family()
@@ -112,7 +116,12 @@ def _from_members(first: Recordings, networks: tuple[Widths, ...] | None) -> Fam
     """
     key, few = first.key, _with_members(first, [0], networks)
     if few.example < few.blocks:
-        stretch(few.few[0].trace, few.example + 1)  # else no further one is made in vain
+        try:
+            stretch(few.few[0].trace, few.example + 1)  # else no further one is made in vain
+        except Irregular:
+            if few.example == max(EXAMPLES) and networks is None:
+                _UNEVEN.add(key.spec.config_json)
+            raise
     if key.micro_batch:
         return _checked(few, 0, networks).family()
     sums = bool(key.sums) and (key.in_parts or key.spec.loss == "chunked")
@@ -185,7 +194,11 @@ def _blocks_of(key: TraceFamilyKey, networks: tuple[Widths, ...] | None) -> tupl
     blocks, kinds = num_blocks(config), kinds_of_blocks(config)
     if key.spec.compiled == "model":
         return blocks, [] if key.micro_batch else [blocks]
-    first = EXAMPLES[::-1] if _needs_five(key.spec) else EXAMPLES
+    # Five show at once whether blocks of a hybrid model repeat.
+    is_hybrid = key.spec.kernels and len(set(kinds[1:4])) > 1
+    first = EXAMPLES[::-1] if is_hybrid or _needs_five(key.spec) else EXAMPLES
+    if key.spec.config_json in _UNEVEN:
+        return blocks, []
     few = [
         example for example in first if blocks > example + 1 and set(kinds[:example]) == set(kinds)
     ]
