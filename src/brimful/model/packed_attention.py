@@ -41,12 +41,21 @@ def register() -> None:
 
 @contextmanager
 def rows_not_searched() -> Iterator[None]:
-    """Keep transformers from looking for several sequences in a row by their position ids, for
-    which the program would wait for the device once a pass (`find_packed_sequence_indices`, read
-    in transformers 5.23, 2026-11-29): what lies in a row is known here.
+    """Keep transformers from asking by position ids whether a row holds several sequences, for
+    which the program would wait for the device once a pass (`find_packed_sequence_indices`, read in
+    transformers 5.23, 2026-11-29): what lies in a row is known here. What it computes for that
+    stays, a few small operators, as in recorded steps.
     """
-    find = masking_utils.find_packed_sequence_indices
-    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    find, is_tracing = masking_utils.find_packed_sequence_indices, masking_utils.is_tracing
+
+    def unread(position_ids: Tensor) -> None:
+        masking_utils.is_tracing = lambda tensor: True  # then nothing is read
+        try:
+            find(position_ids)
+        finally:
+            masking_utils.is_tracing = is_tracing
+
+    masking_utils.find_packed_sequence_indices = unread
     try:
         yield
     finally:
