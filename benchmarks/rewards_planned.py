@@ -5,8 +5,10 @@
 Peaks (`PEAKS`, SmolLM2-135M-Instruct cut to `LAYERS` layers): bytes of tensors as asked for, all of
 whose allocations torch's profiler saw in two rounds, beside those that the plan counts. In the first
 round products are tried once. Answers end by their length alone and questions are as long as the
-rows, so that both speak of the same texts. Scoring is compared for the longest pass of the answers;
-plans count full ones (`full_pass_bytes`). Optimizer states are left out.
+rows, every second one by a token less, so that both speak of the same texts and rows differ, as they
+do. Scoring is compared for the longest pass of the answers, on a straight line between the next
+passes that plans know where they know full rows alone; plans count full ones (`full_pass_bytes`).
+Optimizer states are left out.
 
 Times (`SIZES`, the whole model): a real `brimful train` of two rounds in a process of its own, whose
 plan comes before it loads the model, and two rounds drawn here by that plan: CPU seconds of the
@@ -200,9 +202,13 @@ def _peaks(data: RewardedRunData, plan: Any, model: Any) -> dict[str, Any]:
     """Bytes of tensors in the phases of two rounds, planned and seen."""
     writes, scores = AnswerWriter.write, RewardedRunData._scored
     longest = max(len(each.prompt_ids) for each in data.questions["train"])
+    group = data.rules.samples_per_prompt
 
     def write(self: Any, asks: Any, *others: Any) -> bool:
-        same = [replace(each, question=_as_long(each.question, longest)) for each in asks]
+        same = [
+            replace(each, question=_as_long(each.question, longest - each.number // group % 2))
+            for each in asks
+        ]
         with record_function("brimful phase drawing"):
             pass
         return writes(replace(self, stop_ids=frozenset()), same, *others)
@@ -239,15 +245,22 @@ def _peaks(data: RewardedRunData, plan: Any, model: Any) -> dict[str, Any]:
     drawn = rounds.drawing(1)
     prepared = prepare(data.planned, probe("cpu"), vocabulary=len(data.tokenizer))
     traces = StoredTraces(prepared.spec(recompute=plan.recompute), None)
-    full = float(plan.micro_batches[0])
+
+    def scored_at(rows: float) -> int:
+        return scored_bytes(traces.at(rows / EVALUATION_FACTOR))
+
     longest_pass = max(positions) / data.recipe.sequence_length
-    of_full, of_longest = (
-        scored_bytes(traces.at(rows / EVALUATION_FACTOR)) for rows in (full, longest_pass)
-    )
+    below = longest_pass // EVALUATION_FACTOR * EVALUATION_FACTOR
+    above = below + EVALUATION_FACTOR
+    of_longest = scored_at(longest_pass)
+    if of_longest == scored_at(above):  # irregular: rows count as full
+        share = (longest_pass - below) / (above - below)
+        of_longest = round((1 - share) * scored_at(below) + share * of_longest)
     scoring = max(each["scoring"] for each in seen)
     return {
         "drawing": _beside(drawn.tensors_bytes, seen[0]["drawing"]),
-        "scoring": _beside(of_longest, scoring) | {"full_pass_bytes": of_full},
+        "scoring": _beside(of_longest, scoring)
+        | {"full_pass_bytes": scored_at(plan.micro_batches[0])},
     }
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from killed import in_a_child, kill_at
 from preference_runs import assert_timed_with_few_scored, run, step_of, steps_of, weights_of
+from quick_models import needs_bf16
 from rich.console import Console
 
 from brimful.base.errors import (
@@ -26,9 +27,13 @@ from brimful.base.errors import (
 )
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline, plans
+from brimful.generation import copied_weights
+from brimful.generation.backends import choice
 from brimful.generation.engine import Engine
+from brimful.generation.quick_blocks import quick_blocks
 from brimful.kinds.rewarded import RewardedRunData
 from brimful.kinds.run_data import gather
+from brimful.planning.choices import PACKED_ATTENTION
 from brimful.recipe import Recipe
 from brimful.recipe.rewards import RewardsRecipe
 from brimful.recipe.rft import PROGRAM_VERIFIERS
@@ -44,7 +49,7 @@ from brimful.runs.records import RoundRecord
 from brimful.selection import answer_rounds
 from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal, DrawnAnswer
 from brimful.selection.answer_rounds import Round
-from brimful.selection.rewarded import Judges, RewardedQuestion
+from brimful.selection.rewarded import AnswerWriter, Judges, RewardedQuestion
 from brimful.training import loop
 from brimful.training.world import World
 from brimful.verify.verifier import load_verifier, verifier_names
@@ -452,6 +457,32 @@ def test_answers_that_game_the_tests_of_programs_are_not_rewarded() -> None:
     number = RewardedQuestion("q", "2 + 1?", (), "3", {}, "here")
     many = "".join(f"<answer>{each}</answer>" for each in range(10))
     assert marked.rewards([(number, many), (number, "<answer>3</answer>")]) == [0, 1]
+
+
+@needs_bf16
+def test_answers_are_drawn_by_quick_blocks_and_learned_from_in_packed_rows(
+    asking: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention of packed rows would keep the quicker blocks away."""
+    real, seen = AnswerWriter.write, list[tuple[str, int]]()
+
+    def quick(model: Any, weights: Any) -> Any:
+        found = quick_blocks(model, weights)
+        seen.append((model.config._attn_implementation, len(found)))
+        return found
+
+    def write(writer: AnswerWriter, *arguments: Any) -> bool:
+        assert writer.model.config._attn_implementation == PACKED_ATTENTION
+        finished = real(writer, *arguments)
+        assert writer.model.config._attn_implementation == PACKED_ATTENTION
+        return finished
+
+    monkeypatch.setattr(copied_weights, "quick_blocks", quick)
+    monkeypatch.setattr(choice, "products_for", lambda *_: "bf16")
+    monkeypatch.setattr(AnswerWriter, "write", write)
+    run(asking("training.steps=1", "plan.precision=bf16", "plan.packing=packed"))
+    assert seen
+    assert all(how == "sdpa" and blocks for how, blocks in seen)
 
 
 def test_long_answers_lose_reward_near_the_most_tokens() -> None:

@@ -136,24 +136,32 @@ def test_a_plan_has_the_peak_of_the_phase_that_needs_most() -> None:
     assert peaks[1] == more.predicted["peak_memory_bytes"]
 
 
-def test_an_update_may_hold_less_where_answers_are_short() -> None:
-    """Sixteen answers of at most 100 to four questions of 20 tokens, in 8 rows of 120."""
-    terms = {**PLAN.memory_terms, "activations": 800_000_000, "temporaries": 160_000_000}
-    plan = replace(
-        PLAN,
-        micro_batches=(8,),
-        memory_terms=terms,
-        predicted={**PLAN.predicted, "peak_memory_bytes": Prediction(9e9, 8e9, 9.9e9, "a trace")},
-    )
+def test_an_update_holds_less_where_answers_are_short_or_share_their_question() -> None:
+    """Sixteen answers of at most 100 to four questions of 20 tokens, in rows of 120."""
+    grows, slack = {"activations": 800_000_000, "temporaries": 160_000_000}, 100_000_000
+    terms = {**PLAN.memory_terms, **grows, "allocator slack": slack}
+    peak = Prediction(9e9, 8e9, 9.9e9, "a trace")
+    plan = replace(PLAN, memory_terms=terms, predicted={"peak_memory_bytes": peak})
     sizes = ("batch.sequences=16", "rewards.samples_per_prompt=4", "rewards.max_new_tokens=100")
     recipe = as_rows(
         _recipe(*sizes, "sequence_length=120"), positions_per_example=60, train_examples=100
     )
-    peak = AnswerRounds(recipe, plan, 64 * GIB).with_peak().predicted["peak_memory_bytes"]
-    held = 16 * (20 / 4 + 15) / (8 * 120)
-    assert peak.low == pytest.approx(8e9 - (1 - held) * 960_000_000)
-    assert (peak.value, peak.high) == (9e9, 9.9e9)
-    on_gpu = replace(plan, device={**PLAN.device, "kind": "cuda"})
+    for rows in (8, 16):
+        found = AnswerRounds(recipe, replace(plan, micro_batches=(rows,)), 64 * GIB).with_peak()
+        peak = found.predicted["peak_memory_bytes"]
+        short, usual, full = (
+            max(0, 1 - 16 * (20 / 4 + answer) / (rows * 120)) for answer in (15, 40, 100)
+        )
+        assert peak.low == pytest.approx(8e9 - short * 960_000_000)
+        assert peak.value == pytest.approx(9e9 - usual * (960_000_000 + slack))
+        assert peak.high == pytest.approx(9.9e9 - full * 960_000_000)
+    assert full > 0
+    padded = recipe.model_copy(
+        update={"plan": recipe.plan.model_copy(update={"packing": "padded"})}
+    )
+    found = AnswerRounds(padded, replace(plan, micro_batches=(16,)), 64 * GIB).with_peak()
+    assert found.predicted["peak_memory_bytes"].high == 9.9e9
+    on_gpu = replace(plan, device={**PLAN.device, "kind": "cuda"}, micro_batches=(8,))
     peaks = AnswerRounds(recipe, on_gpu, 64 * GIB).with_peak().predicted
     assert peaks["peak_memory_bytes"].low == 8e9
 

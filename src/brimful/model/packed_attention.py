@@ -20,7 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
-from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    masking_utils,
+)
 from transformers.masking_utils import sdpa_mask
 
 from brimful.model.attention import BLOCK_ROWS, LONGEST, block_causal_attention, for_every_head
@@ -60,6 +65,21 @@ def rows_not_searched() -> Iterator[None]:
         yield
     finally:
         masking_utils.find_packed_sequence_indices = find
+
+
+@contextmanager
+def unpacked_attention(model: PreTrainedModel) -> Iterator[None]:
+    """While entered, a model that attends within packed rows has torch's own attention, which the
+    quicker ways to write texts know.
+    """
+    config = model.config.get_text_config(decoder=True)
+    kept = config._attn_implementation
+    if kept == NAME:
+        config._attn_implementation = "sdpa"
+    try:
+        yield
+    finally:
+        config._attn_implementation = kept
 
 
 def _mask(

@@ -76,23 +76,25 @@ class DrawingMemory:
             is_first: Whether the process tries how its products are rounded.
         """
         state = self._quick if self._is_quick else self._slow
-        highest = state(rows, prompts, prompt, reach)
+        read, highest = state(rows, prompts, prompt, reach)
         if self._rounds:
             beside = FP32 if is_first else 0 if self.weight_bytes == BF16 else BF16
             highest = max(highest, beside * self._head)
-        return self.held_bytes + self.copies_bytes + highest
+        return self.held_bytes + self.copies_bytes + read + highest
 
-    def _quick(self, rows: int, prompts: int, prompt: int, reach: int) -> int:
+    def _quick(self, rows: int, prompts: int, prompt: int, reach: int) -> tuple[int, int]:
+        """Return what is kept of questions that were read, and the most beside it."""
         shape = kv_shape(SimpleNamespace(**self.config))
         token, read = shape.bytes_per_token(BF16), min(prompts, PROMPTS)
         stored, first = (_filled(each, BANK_STEP) for each in (reach - 1, prompt + 1))
         grown = min(rows, BANK_ROWS) * (stored - BANK_STEP) * token * (stored > first)
         kept = min(read * prompt, max(prompt, QUICK_PROMPT_TOKENS)) * token
-        kept += BF16 * shape.vocabulary * _filled(read, self.fill)
+        first_logits = BF16 * shape.vocabulary * _filled(read, self.fill)
         logits = shape.vocabulary * (BF16 * _filled(rows, self.fill) + 2 * FP32 * rows)
-        return rows * stored * token + kept + max(grown, logits)
+        return kept, rows * stored * token + first_logits + max(grown, logits)
 
-    def _slow(self, rows: int, prompts: int, prompt: int, reach: int) -> int:
+    def _slow(self, rows: int, prompts: int, prompt: int, reach: int) -> tuple[int, int]:
+        """The same of other blocks."""
         shape = kv_shape(SimpleNamespace(**self.config))
         token, read = shape.bytes_per_token(self.weight_bytes), min(prompts, PROMPTS)
         if self._rounds:
@@ -100,9 +102,9 @@ class DrawingMemory:
         stored = _filled(prompt + 1, STORE_STEP)
         while stored < reach - 1:
             stored = _filled(max(stored + 1, stored * 3 // 2), STORE_STEP)
-        kept = read * (prompt * token + self.weight_bytes * shape.vocabulary)
+        first_logits = read * self.weight_bytes * shape.vocabulary
         logits = shape.vocabulary * 2 * FP32 * max(rows, read * read // 2)
-        return rows * stored * token + kept + logits
+        return read * prompt * token, rows * stored * token + first_logits + logits
 
 
 def _filled(count: int, step: int) -> int:

@@ -26,8 +26,8 @@ from brimful.recipe.rewards import CountedRewards, RewardsRecipe, learned_share,
 
 ALL = (1.0, 1.0, 1.0)
 """Where every answer is learned from."""
-_OF_POSITIONS = ("activations", "loss and logits", "inputs", "temporaries")
-"""Terms of memory that grow with the positions of a pass."""
+_OF_POSITIONS = ("activations", "inputs", "temporaries")
+"""Terms of memory that grow with the positions of a pass; logits are made in pieces."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,13 @@ class AnswerRounds:
 
     def with_peak(self) -> Plan:
         """Return the plan with the peak of a whole round, which is that of drawing answers where
-        that is higher. Its interval begins where updates on short answers end.
+        that is higher.
         """
         predicted, drawn = self.plan.predicted, self.drawing(1).memory
         peak, device = predicted["peak_memory_bytes"], predicted.get("device_memory_bytes")
         outside = 0.0 if device is None else max(0.0, device.value - peak.value)
-        low = max(self._least_bytes(peak), drawn.low - outside)
+        peak = self._of_update(peak)
+        low = max(peak.low, drawn.low - outside)
         if drawn.value - outside <= peak.value:
             peaks = {"peak_memory_bytes": replace(peak, low=low)}
             return replace(self.plan, predicted={**predicted, **peaks})
@@ -102,17 +103,26 @@ class AnswerRounds:
             peaks["device_memory_bytes"] = replace(drawn, high=max(drawn.high, device.high))
         return replace(self.plan, predicted={**predicted, **peaks})
 
-    def _least_bytes(self, peak: Prediction) -> float:
-        """Return the lower end of the peak of an update, whose rows count as full, on a CPU where
-        answers are short.
+    def _of_update(self, peak: Prediction) -> Prediction:
+        """Return the peak of an update, whose rows count as full, where a CPU computes less: where
+        answers are shorter, and a question is computed once for all of its answers.
         """
-        rules, plan = self.recipe.rewards, self.plan
+        rules, recipe, plan = self.recipe.rewards, self.recipe, self.plan
         if plan.device.get("kind") != "cpu" or not isinstance(rules, CountedRewards):
-            return peak.low
-        short, _, _ = _computed_positions(self.recipe, rules, "cpu")
-        most = plan.micro_batches[0] * self.recipe.sequence_length
-        empty = max(0.0, 1 - rules.answers * short / most)
-        return peak.low - empty * sum(plan.memory_terms.get(name, 0) for name in _OF_POSITIONS)
+            return peak
+        short, usual, _ = _computed_positions(recipe, rules, "cpu")
+        full: float = recipe.sequence_length
+        if shares_beginnings(recipe.plan.packing, "cpu"):
+            room = full - rules.max_new_tokens
+            full = room / rules.samples_per_prompt + rules.max_new_tokens
+        most = plan.micro_batches[0] * recipe.sequence_length
+        grows = sum(plan.memory_terms.get(name, 0) for name in _OF_POSITIONS)
+        lost = grows + plan.memory_terms.get("allocator slack", 0)
+        ends = ((peak.low, grows, short), (peak.value, lost, usual), (peak.high, grows, full))
+        low, value, high = (
+            end - max(0.0, 1 - rules.answers * each / most) * size for end, size, each in ends
+        )
+        return replace(peak, low=low, value=value, high=high)
 
     def _written(self, times: int, texts: Texts, questions: int) -> TextsWritten:
         writer = self._writer

@@ -18,6 +18,7 @@ from brimful.generation.engine import longest_first
 from brimful.generation.requests import Request, StopRules
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.text import text_behind
+from brimful.model.packed_attention import unpacked_attention
 from brimful.recipe.rewards import RewardsRecipe, is_own
 from brimful.selection.answer_journal import DrawnAnswer
 from brimful.verify.judge import judge
@@ -98,27 +99,28 @@ class AnswerWriter:
             Request(place, ask.question.prompt_ids, ask.seed, self.max_new_tokens)
             for place, ask in enumerate(asks)
         ]
-        backend, _ = backend_for(
-            "brimful",
-            self.model,
-            self.tokenizer,
-            source="",
-            most_rows=self.most_rows,
-            precision=self.precision,
-        )
-        stream = backend.stream(
-            longest_first(requests),
-            SamplingSettings(temperature, None, 1.0),
-            StopRules(self.stop_ids, keeps_token=True),
-            logprobs=True,
-        )
-        for request, generation in stream:
-            ids, ask = generation.token_ids, asks[request.key]
-            said = ids[:-1] if generation.finish == "end_of_text" else ids
-            text = text_behind(self.tokenizer, request.prompt_ids, said)
-            take(DrawnAnswer(*ask.key, ids, generation.logprobs or [], generation.finish, text))
-            if is_stopped():
-                return False
+        with unpacked_attention(self.model):
+            backend, _ = backend_for(
+                "brimful",
+                self.model,
+                self.tokenizer,
+                source="",
+                most_rows=self.most_rows,
+                precision=self.precision,
+            )
+            stream = backend.stream(
+                longest_first(requests),
+                SamplingSettings(temperature, None, 1.0),
+                StopRules(self.stop_ids, keeps_token=True),
+                logprobs=True,
+            )
+            for request, generation in stream:
+                ids, ask = generation.token_ids, asks[request.key]
+                said = ids[:-1] if generation.finish == "end_of_text" else ids
+                text = text_behind(self.tokenizer, request.prompt_ids, said)
+                take(DrawnAnswer(*ask.key, ids, generation.logprobs or [], generation.finish, text))
+                if is_stopped():
+                    return False
         return True
 
 
