@@ -1281,6 +1281,8 @@ def _rewards_speed(name: str) -> tuple[str, str, str]:
     told = []
     by_default = f"by default ({found['brimful']['precision']})"
     for each, words in (("brimful", by_default), ("brimful, fp32", "in fp32")):
+        if each not in found:
+            continue
         ratios = [
             f"{ratio['median']:.2f}x its {whose} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
             for key, whose in (
