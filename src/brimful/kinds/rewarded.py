@@ -311,11 +311,9 @@ class RewardedRunData(ExampleRunData):
                 order = micro.kept[NUMBER].long().tolist()
                 with Precision(plan.precision).autocast(device):
                     moved = replace(micro, kept={}).to(device)
-                    # Other positions' states are let go of before the head's products.
-                    states_ND = network.hidden_states(moved).flatten(0, 1)[moved.scored_N]
-                    targets_N = moved.targets_BT.flatten()[moved.scored_N]
-                    scored_only = replace(moved, targets_BT=targets_N[None], scored_N=None)
-                    values_N = -scored_losses(network, scored_only, states_ND[None], temperature)
+                    values_N = -scored_losses(
+                        network, moved, network.hidden_states(moved), temperature
+                    )
                 lengths = [len(drawn[each].token_ids) for each in order]
                 for each, values in zip(order, values_N.cpu().split(lengths), strict=True):
                     scored[each] = values.tolist()

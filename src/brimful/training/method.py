@@ -179,6 +179,7 @@ def scored_losses(
     targets_N, hidden_ND = micro.targets_BT.flatten(), hidden_BTD.flatten(0, 1)
     if micro.scored_N is not None:
         targets_N, hidden_ND = targets_N[micro.scored_N], hidden_ND[micro.scored_N]
+    del hidden_BTD  # what the caller does not hold goes before the head's products
     if temperature != 1:
         hidden_ND = hidden_ND / temperature
     return linear_token_losses(
