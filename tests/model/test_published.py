@@ -370,6 +370,19 @@ def test_adapters_of_all_layers_are_gone_on_with_as_such(folder: Path, adapters:
         assert torch.equal(found[own], weights)
 
 
+def test_adapters_of_another_scale_are_not_gone_on_with_silently(
+    folder: Path, adapters: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(adapters, tmp_path / "other")
+    config = json.loads((other / "adapter_config.json").read_text())
+    (other / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": 20}))
+
+    with pytest.raises(RecipeError, match=r"adapter\.alpha: 8\.0, but the adapters in .* have 20"):
+        attach_adapters(
+            load_model(folder, PLAIN), RANK_4.model_copy(update={"start": str(other)}), seed=2
+        )
+
+
 def test_adapters_are_back_after_an_error(folder: Path, adapters: Path) -> None:
     model = load_model(folder, PLAIN)
     load_adapters(model, adapters)

@@ -57,6 +57,20 @@ def test_a_folder_as_model_gives_its_base_and_its_settings(
     }
 
 
+def test_a_recipe_with_a_rank_of_its_own_takes_the_scale_of_the_adapters(
+    tuning: MakeRecipe, tmp_path: Path
+) -> None:
+    """Twice the rank, the scale of fresh adapters, would change what these compute."""
+    folder = write(tmp_path / "adapters")
+
+    found = tuning(f"adapter={{rank: 4, rslora: true, start: {folder}}}").adapter
+    named = tuning(f"adapter={{rank: 4, alpha: 5, rslora: true, start: {folder}}}").adapter
+
+    assert found is not None
+    assert named is not None
+    assert (found.alpha, named.alpha) == (12.0, 5.0)
+
+
 def test_the_base_can_be_named_beside_the_folder(tuning: MakeRecipe, tmp_path: Path) -> None:
     folder = write(tmp_path / "adapters", base_model_name_or_path=None)
     recipe = tuning("model=another/base", f"adapter={{start: {folder}, dropout: 0.2}}")

@@ -253,7 +253,7 @@ def attach_adapters(
         _attach(model, config)
     if adapter.start is not None:
         _, own = base_and_section(Path(adapter.start))
-        section = adapter.model_dump()
+        section = adapter.model_dump() | {"alpha": adapter.resolved_alpha}
         if adapter.targets == "all-linear" and isinstance(own["targets"], list):
             # Trained adapters name the layers that these are.
             (section["targets"],) = (each.target_modules for each in model.peft_config.values())

@@ -80,19 +80,25 @@ def go_on_with_adapters(values: JsonDict) -> list[str]:
     of the adapters into a recipe's values; return what is wrong.
 
     A recipe that has all settings already is left as it is, so that a run can be read after the
-    folder is gone.
+    folder is gone. One that has a rank and no scale gets that of the adapters: twice the rank would
+    change what they compute.
     """
     section = values.get("adapter") or {}
     if not isinstance(section, dict):
         return []
     is_named_as_model = is_adapter_folder(values.get("model"))
     start = values["model"] if is_named_as_model else section.get("start")
-    if not isinstance(start, str) or (not is_named_as_model and "rank" in section):
+    has_settings = not is_named_as_model and "rank" in section
+    lacks_scale = section.get("alpha") is None and is_adapter_folder(start)
+    if not isinstance(start, str) or (has_settings and not lacks_scale):
         return []
     try:
         base, own = base_and_section(Path(start))
     except RecipeError as error:
         return [str(error)]
+    if has_settings:
+        values["adapter"] = section | {"alpha": own["alpha"]}
+        return []
     problems = disagreements(section, own, start)
     if is_named_as_model:
         problems += _problems_of_base(base, start)
