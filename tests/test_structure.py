@@ -55,7 +55,7 @@ ROOM_NODES = {
     "base": 15_500,
     "recipe": 15_500,
     "hardware": 34_000,
-    "model": 39_050,
+    "model": 39_100,
     "planning": 69_000,
     "runs": 15_000,
     "data": 83_500,
