@@ -347,8 +347,8 @@ def test_a_config_without_a_vocabulary_is_told(refuses: Refuses) -> None:
     with refuses(PlanError):
         facts_of_values(
             {
-                "model_type": "mllama",
-                "text_config": {"model_type": "mllama_text_model", "vocab_size": 8},
+                "model_type": "kosmos-2",
+                "text_config": {"model_type": "kosmos_2_text_model", "vocab_size": 8},
             },
             None,
         )

@@ -67,6 +67,11 @@ def rows_not_searched() -> Iterator[None]:
         masking_utils.find_packed_sequence_indices = find
 
 
+def attends_within(model: PreTrainedModel) -> bool:
+    """Return whether a model attends within the examples of packed rows by their lengths."""
+    return bool(model.config.get_text_config(decoder=True)._attn_implementation == NAME)
+
+
 @contextmanager
 def unpacked_attention(model: PreTrainedModel) -> Iterator[None]:
     """While entered, a model that attends within packed rows has torch's own attention, which the
@@ -74,7 +79,7 @@ def unpacked_attention(model: PreTrainedModel) -> Iterator[None]:
     """
     config = model.config.get_text_config(decoder=True)
     kept = config._attn_implementation
-    if kept == NAME:
+    if attends_within(model):
         config._attn_implementation = "sdpa"
     try:
         yield

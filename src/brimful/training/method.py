@@ -1,7 +1,7 @@
 """A training method: a value that the loop applies without knowing its name."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
 from brimful.model.added_tokens import head_weight_of
 from brimful.model.blocks import named_blocks_of
-from brimful.model.packed_attention import rows_not_searched
+from brimful.model.packed_attention import attends_within, rows_not_searched
 from brimful.recipe.kinds import StepOptions
 from brimful.training.losses import (
     PieceLosses,
@@ -200,7 +200,8 @@ def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
     options = {"use_cache": False} if model.can_generate() else {}
 
     def hidden_states(micro: MicroBatch) -> Tensor:
-        with rows_not_searched():
+        is_known = micro.lengths_E is None or attends_within(model)
+        with rows_not_searched() if is_known else nullcontext():
             states_BTD: Tensor = body(**micro.model_inputs(), **options).last_hidden_state
         return states_BTD
 
