@@ -8,7 +8,6 @@ billion parameters is in 4 bits. Every plan begins with an empty cache: recordin
 used, others are made. With --answered, rows that an earlier run printed to FILE are kept.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -18,7 +17,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"  # before its library is imported
 
 from brimful.model import catalog
-from model_types import DEVICE, _answered, _ask
+from model_types import DEVICE, _ask, rows_and_limit
 from record import write_record
 
 IDS = [
@@ -58,13 +57,7 @@ LARGE = 20_000_000_000
 
 def main() -> None:
     """Plan, print and record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--answered", type=Path, metavar="FILE")
-    parser.add_argument("--cpu-limit", type=int, default=120, metavar="SECONDS")
-    asked = parser.parse_args()
-    known = _answered(asked.answered) if asked.answered else {}
+    known, limit_s = rows_and_limit(__doc__, 120)
     results = []
     for name in IDS:
         row = catalog.find(name)
@@ -79,7 +72,7 @@ def main() -> None:
                     "row": row and row.name,
                     "parameters": row and row.parameters,
                     "words": words[2:-2],
-                    **_ask(words, Path(folder), asked.cpu_limit),
+                    **_ask(words, Path(folder), limit_s),
                 }
         results.append(told)
         print(json.dumps(told), flush=True)

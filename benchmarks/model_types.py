@@ -109,13 +109,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=48)
     asked = parser.parse_args()
     if asked.peaks:
-        known = _answered(asked.answered) if asked.answered else {}
+        known = _answered(asked.answered)
         peaks(asked.peaks, asked.seed, asked.cpu_limit, known)
         return
     every = kinds_of_types()
     chosen = {name: kind for name, kind in every.items() if not asked.only or name in asked.only}
     ask = planned if asked.plans else recorded
-    known = _answered(asked.answered) if asked.answered else {}
+    known = _answered(asked.answered)
     results = []
     for name, kind in chosen.items():
         row = known.get(name) or {"type": name, "kind": kind, **ask(name, kind, asked.cpu_limit)}
@@ -128,8 +128,23 @@ def main() -> None:
         print(write_record("model_types", {"summary": summary(results), "types": results}))
 
 
-def _answered(file: Path) -> dict[str, dict[str, Any]]:
+def rows_and_limit(description: str | None, cpu_limit_s: int) -> tuple[dict[str, Any], int]:
+    """Read a command line with `--answered FILE` and `--cpu-limit SECONDS`, and return the rows of
+    that file and the limit.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--answered", type=Path, metavar="FILE")
+    parser.add_argument("--cpu-limit", type=int, default=cpu_limit_s, metavar="SECONDS")
+    asked = parser.parse_args()
+    return _answered(asked.answered), asked.cpu_limit
+
+
+def _answered(file: Path | None) -> dict[str, dict[str, Any]]:
     """Return the rows that an earlier run printed, but for refused ones, which are asked again."""
+    if file is None:
+        return {}
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return {
         row["type"]: row for row in rows if "type" in row and not {"refused", "failed"} & row.keys()

@@ -14,14 +14,13 @@ leave some layers in 16 bits, and those of gpt-oss pack the experts; notebooks o
 and Qwen 3.5 load vision and sound, too. So errors stand as they come.
 """
 
-import argparse
 import json
 import statistics
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from model_types import _answered, _ask
+from model_types import _ask, rows_and_limit
 from record import write_record
 
 COMMIT = "bdda2efc7ad5ae129ea63cd2065d23c391406283"
@@ -129,16 +128,10 @@ ROWS = (
 
 def main() -> None:
     """Plan, compare and record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--answered", type=Path, metavar="FILE")
-    parser.add_argument("--cpu-limit", type=int, default=240, metavar="SECONDS")
-    asked = parser.parse_args()
-    known = _answered(asked.answered) if asked.answered else {}
+    known, limit_s = rows_and_limit(__doc__, 240)
     results = []
     for row in ROWS:
-        results.append(known.get(row.notebook) or planned(row, asked.cpu_limit))
+        results.append(known.get(row.notebook) or planned(row, limit_s))
         print(json.dumps(results[-1]), flush=True)
     errors = [each["error"] for each in results if "error" in each]
     about = {

@@ -323,13 +323,16 @@ def has_head(model_type: str) -> bool:
     """
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - as in _config_of_values
 
-    from brimful.model.registered import registers_text_head  # noqa: PLC0415
-
-    return model_type in (
+    if model_type in (
         *modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
         *OWN_TYPES,
-    ) or registers_text_head(model_type)
+    ):
+        return True
+    # Importing this takes two seconds, and few types need it.
+    from brimful.model.registered import registers_text_head  # noqa: PLC0415
+
+    return registers_text_head(model_type)
 
 
 def has_fused_attention(model_type: str) -> bool:

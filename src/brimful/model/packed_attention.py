@@ -68,14 +68,16 @@ def rows_not_searched() -> Iterator[None]:
 
 
 def attends_within(model: PreTrainedModel) -> bool:
-    """Return whether a model attends within the examples of packed rows by their lengths."""
+    """Return whether a model has this module's attention, which keeps the examples of a packed row
+    apart by their lengths.
+    """
     return bool(model.config.get_text_config(decoder=True)._attn_implementation == NAME)
 
 
 @contextmanager
 def unpacked_attention(model: PreTrainedModel) -> Iterator[None]:
-    """While entered, a model that attends within packed rows has torch's own attention, which the
-    quicker ways to write texts know.
+    """Give a model with this module's attention torch's own (sdpa) meanwhile: the quick generation
+    blocks support no other.
     """
     config = model.config.get_text_config(decoder=True)
     kept = config._attn_implementation

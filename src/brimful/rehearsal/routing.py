@@ -27,8 +27,9 @@ _grouped = _meta_registrations._meta_grouped_mm_common
 
 @contextmanager
 def even_routing(config: Json) -> Iterator[None]:
-    """Answer the questions of layers with experts, and know the shapes of products by groups in any
-    type: torch's own know bf16 alone, its kernels the others, too.
+    """Let layers with experts run on fake tensors, each expert with an equal share of the tokens.
+    Grouped matrix products work in any dtype: torch's shape function accepts bf16 alone, though its
+    kernels take the others, too.
 
     Args:
         config: Values of the model's transformers config.
@@ -90,7 +91,9 @@ class _Routing:
         return _split(tensor, sizes, dim)  # type: ignore[no-untyped-call]
 
     def _part_of(self, index: Any) -> Any:
-        """Return as many indices as a mask is taken to have, in its place; others as they are."""
+        """Return the indices that stand for a boolean mask, as many as an expert's equal share; any
+        other index as it is.
+        """
         if not isinstance(index, FakeTensor) or index.dtype != torch.bool:
             return index
         return self.where(index)
