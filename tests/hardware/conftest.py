@@ -22,8 +22,9 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         built: tuple[str, ...] = ("sm_75", "sm_80", "sm_90"),
         current: int = 0,
         busy_bytes: int = 0,
+        integrated: bool = False,
     ) -> None:
-        gpus = [_properties(*card) for card in cards]
+        gpus = [_properties(*card, is_integrated=integrated) for card in cards]
         monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(gpus))
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
         monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
@@ -39,7 +40,12 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def _properties(
-    name: str, memory_gib: float, capability: tuple[int, int], gfx: str = ""
+    name: str,
+    memory_gib: float,
+    capability: tuple[int, int],
+    gfx: str = "",
+    *,
+    is_integrated: bool = False,
 ) -> SimpleNamespace:
     major, minor = capability
     return SimpleNamespace(
@@ -49,4 +55,5 @@ def _properties(
         minor=minor,
         multi_processor_count=10,
         gcnArchName=gfx,
+        is_integrated=int(is_integrated),
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from brimful.base.units import GIB, MIB
 from brimful.hardware import host
 from brimful.hardware.host import ControlGroupLimits
 
@@ -26,7 +27,7 @@ def write(path: Path, text: str) -> None:
                 "fs/outer/inner/cpu.max": "max 100000",
                 "fs/outer/memory.max": "4000",
                 "fs/outer/memory.current": "1000",
-                "fs/outer/memory.stat": "anon 700\ninactive_file 200",
+                "fs/outer/memory.stat": "anon 700\ninactive_file 150\nactive_file 50",
                 "fs/outer/inner/memory.max": "max",
                 "fs/outer/inner/memory.current": "900",
             },
@@ -39,7 +40,7 @@ def write(path: Path, text: str) -> None:
                 "fs/cpu/job/cpu.cfs_period_us": "100000",
                 "fs/memory/job/memory.limit_in_bytes": "5000",
                 "fs/memory/job/memory.usage_in_bytes": "4000",
-                "fs/memory/job/memory.stat": "total_inactive_file 500",
+                "fs/memory/job/memory.stat": "inactive_file 7\ntotal_inactive_file 500",
             },
             ControlGroupLimits(3.0, 5000, 1500),
         ),
@@ -91,6 +92,22 @@ def test_a_memory_limit_counts_only_when_it_is_the_lower_one() -> None:
         host.memory_free_bytes(ControlGroupLimits(memory_bytes=10**6, memory_left_bytes=10**5))
         == 10**5
     )
+
+
+@pytest.mark.parametrize(
+    ("total_bytes", "kept_bytes"), [(GIB, 32 * MIB), (50 * GIB, GIB), (1000 * GIB, 2 * GIB)]
+)
+def test_memory_is_little_where_less_is_left_than_a_run_keeps_free(
+    total_bytes: int, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "memory_total_bytes", lambda limits: total_bytes)
+    told = []
+    for left_bytes in (kept_bytes, kept_bytes - 1):
+        monkeypatch.setattr(host, "memory_free_bytes", lambda limits, left=left_bytes: left)
+        told.append(host.little_memory())
+
+    assert host.brim_bytes(total_bytes) == kept_bytes
+    assert told == [None, (kept_bytes - 1, total_bytes)]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,21 @@ def _built_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
 
 
+def test_a_gpu_that_shares_the_systems_memory_has_what_the_system_could_free(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver counts page cache as taken."""
+    monkeypatch.setattr(probe.host, "memory_free_bytes", lambda limits: 90 * GIB)
+    gb10 = ("NVIDIA GB10", 119.7, (12, 1))
+
+    fake_cuda(gb10, built=("sm_121",), busy_bytes=80 * GIB, integrated=True)
+    device = probe.probe("cuda:0")
+    assert (device.shares_memory, device.free_memory_bytes) == (True, 90 * GIB)
+
+    fake_cuda(T4)
+    assert not probe.probe("cuda:0").shares_memory
+
+
 @without_cuda
 @pytest.mark.usefixtures("_built_for_cpus")
 def test_an_absent_device_is_refused_with_what_there_is(refuses: Refuses) -> None:

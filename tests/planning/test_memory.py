@@ -224,6 +224,18 @@ def test_doubt_about_the_context_makes_the_verdict_doubtful(by_hand: Make) -> No
     ]
 
 
+@pytest.mark.parametrize(("target", "size_mib"), [(GPU, 1990), (APPLE, 1700)])
+def test_what_may_not_fit_memory_that_the_system_shares_does_not(
+    target: Target, size_mib: int
+) -> None:
+    shared = dataclasses.replace(target, shares_memory=True)
+    trace = _trace(1, sizes_mib=[size_mib])
+
+    assert _footprint(trace, target).verdict == "uncertain"
+    assert _footprint(trace, shared).verdict == "does not fit"
+    assert _footprint(_trace(1, sizes_mib=[1000]), shared).verdict == "fits"
+
+
 @pytest.mark.parametrize(
     ("live_mib", "verdict"),
     [(1266, "fits"), (1267, "uncertain"), (1900, "uncertain"), (1901, "does not fit")],

@@ -7,6 +7,7 @@ from fixture_types import MakeDevice
 
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
+from brimful.hardware.host import brim_bytes
 from brimful.planning.target import (
     CUBLAS_WORKSPACE_BYTES,
     CUBLAS_WORKSPACE_HOPPER_BYTES,
@@ -102,7 +103,8 @@ def test_a_context_larger_than_the_device_leaves_nothing() -> None:
 def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not_counted_twice(
     cpu: MakeDevice,
 ) -> None:
-    target = target_of(cpu(free_memory_bytes=1000 * MIB), process_bytes=300 * MIB)
+    host = cpu(free_memory_bytes=1000 * MIB, memory_bytes=4 * GIB)
+    target = target_of(host, process_bytes=300 * MIB)
 
     assert (target.usable_bytes, target.context_bytes, target.torch_bytes) == (
         1200 * MIB,
@@ -110,6 +112,21 @@ def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not
         900 * MIB - HOST_GROWTH_BYTES,
     )
     assert (target.workspace_bytes, target.context_uncertainty_bytes) == (0, HOST_GROWTH_BYTES)
+
+
+def test_what_a_run_keeps_free_is_no_memory_of_its_plan(cpu: MakeDevice) -> None:
+    host = cpu(free_memory_bytes=2 * GIB, memory_bytes=50 * GIB)
+    assert target_of(host).usable_bytes == 2 * GIB - brim_bytes(50 * GIB)
+    assert target_of(dataclasses.replace(host, free_memory_bytes=MIB)).usable_bytes == 0
+
+
+def test_of_memory_that_a_gpu_shares_with_the_system_a_tenth_is_left() -> None:
+    spark = catalog.get("NVIDIA GB10")
+    present = dataclasses.replace(spark, free_memory_bytes=100 * GIB)
+
+    assert target_of(spark).usable_bytes == spark.memory_bytes
+    assert target_of(present).usable_bytes == 90 * GIB
+    assert target_of(present).shares_memory
 
 
 def test_kernels_of_many_shapes_are_kept(cpu: MakeDevice) -> None:

@@ -11,10 +11,11 @@ from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.errors import SessionOver
+from brimful.base.units import GIB, MIB
 from brimful.chains import pipeline, training_session
 from brimful.chains.phases import folder_of
 from brimful.recipe import Recipe
-from brimful.training import session
+from brimful.training import decisions, session
 from brimful.training.checkpoint import differences
 from brimful.training.deadline import RESERVE_S, Deadline
 
@@ -122,6 +123,32 @@ def test_training_stops_before_the_end_with_a_checkpoint_and_the_next_session_en
     assert 0 < stopped_at < 5
     undisturbed = train(tiny("run.name=undisturbed"))
     assert differences(newest_of(train(tiny())), newest_of(undisturbed)) == []
+
+
+def test_a_run_stops_with_a_checkpoint_before_memory_is_used_up_and_goes_on_later(
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny("run.name=brim", "training.steps=8")
+    looks: list[int] = []
+
+    def third_look() -> tuple[int, int] | None:
+        looks.append(1)
+        return (50 * MIB, 4 * GIB) if len(looks) > 2 else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decisions, "LOOK_EVERY_S", 0.0)
+        patch.setattr(decisions.host, "little_memory", third_look)
+        with pytest.raises(SessionOver) as caught:
+            train(recipe)
+
+    assert caught.value.exit_code == 75
+    assert str(caught.value).startswith(
+        "only 50.0 MiB of 4.00 GiB main memory are left: stopped at"
+    )
+    stopped_at = _steps(folder_of(recipe))[-1]
+    assert stopped_at < 8
+    undisturbed = train(tiny("run.name=undisturbed", "training.steps=8"))
+    assert differences(newest_of(train(recipe)), newest_of(undisturbed)) == []
 
 
 def test_a_slow_mirror_makes_it_stop_earlier(

@@ -273,6 +273,7 @@ def _device(row: JsonDict) -> Device:
         uncertain=(*row.get("uncertain", ()), *doubts),
         architecture=architecture,
         multiprocessors=row.get("multiprocessors"),
+        shares_memory="usable_memory_share" in row,
     )
 
 

@@ -117,6 +117,8 @@ class Device:
         uncertain: Which values the source doubts, in words.
         architecture: AMD's gfx name, else None.
         multiprocessors: Streaming multiprocessors or compute units; None where unknown.
+        shares_memory: A GPU whose memory is the system's: what is allocated beyond it freezes the
+            machine instead of failing.
 
     Raises:
         DeviceError: an unknown kind or dtype, or a value that is not positive and finite.
@@ -136,6 +138,7 @@ class Device:
     uncertain: tuple[str, ...] = ()
     architecture: str | None = None
     multiprocessors: int | None = None
+    shares_memory: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dense_flop_per_s", dict(self.dense_flop_per_s))

@@ -14,14 +14,16 @@ from pathlib import Path
 import psutil
 
 from brimful.base import env
+from brimful.base.units import GIB, MIB
 from brimful.hardware.process_memory import give_back_free_memory
 
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """Flags of native bf16 products in /proc/cpuinfo: x86 (Cooper Lake, Zen 4, AMX) and ARM (v8.6)."""
 
-_MEMORY_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_MEMORY_V2 = ("memory.max", "memory.current", "inactive_file")
-"""Files of the limit and of the usage, and the reclaimable part's key in memory.stat."""
+_MEMORY_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+_MEMORY_V2 = ("memory.max", "memory.current", "")
+"""Files of the limit and of the usage, and what keys of memory.stat begin with."""
+_BRIM_SHARE, _LEAST_BRIM_BYTES, _MOST_BRIM_BYTES = 0.02, 32 * MIB, 2 * GIB
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 """Parameters of mallopt(3)."""
 _AS_ADJUSTED = {
@@ -109,16 +111,14 @@ def _cores_v1(group: Path) -> float | None:
     return None
 
 
-def _memory(
-    group: Path, limit_file: str, usage_file: str, droppable_key: str
-) -> tuple[int, int] | None:
+def _memory(group: Path, limit_file: str, usage_file: str, prefix: str) -> tuple[int, int] | None:
     match _read_words(group / limit_file), _read_words(group / usage_file):
         case [limit], [usage] if limit != "max":
             statistics = _read_words(group / "memory.stat")
-            droppable = dict(zip(statistics[::2], statistics[1::2], strict=False)).get(
-                droppable_key, "0"
-            )
-            return int(limit), max(0, int(limit) - int(usage) + int(droppable))
+            counted = dict(zip(statistics[::2], statistics[1::2], strict=False))
+            of_files = (f"{prefix}{state}_file" for state in ("inactive", "active"))
+            cached_bytes = sum(int(counted.get(key, 0)) for key in of_files)
+            return int(limit), max(0, int(limit) - int(usage) + cached_bytes)
     return None
 
 
@@ -158,6 +158,23 @@ def memory_free_bytes(limits: ControlGroupLimits) -> int:
     if limits.memory_left_bytes is None:
         return available
     return min(available, limits.memory_left_bytes)
+
+
+def brim_bytes(total_bytes: int) -> int:
+    """Return how much of so much main memory a run leaves free: beyond it the system ends a
+    process, or freezes where a GPU shares the memory. It is what others may take, and the run
+    itself, until a checkpoint is written (assumption).
+    """
+    return int(min(max(_BRIM_SHARE * total_bytes, _LEAST_BRIM_BYTES), _MOST_BRIM_BYTES))
+
+
+def little_memory() -> tuple[int, int] | None:
+    """Return the bytes of main memory that are left and all of it, within control groups, where
+    less is left than `brim_bytes`; None while more is.
+    """
+    limits = control_group_limits()
+    left_bytes, total_bytes = memory_free_bytes(limits), memory_total_bytes(limits)
+    return (left_bytes, total_bytes) if left_bytes < brim_bytes(total_bytes) else None
 
 
 def cpu_name(cpu_info: Path = Path("/proc/cpuinfo")) -> str:

@@ -189,6 +189,8 @@ def cuda_device(index: int) -> Device:
             f"cuda:{index} ({device.name}) cannot be used: {reason}. Another process may hold it;"
             " see nvidia-smi, or choose another device."
         ) from error
+    if device.shares_memory:  # the driver counts page cache as taken
+        free_bytes = host.memory_free_bytes(host.control_group_limits())
     return dataclasses.replace(device, free_memory_bytes=free_bytes, memory_bytes=total_bytes)
 
 
@@ -217,6 +219,7 @@ def _cuda_without_free_memory(index: int) -> Device:
         source="measured on this machine",
         architecture=architecture,
         multiprocessors=properties.multi_processor_count,
+        shares_memory=bool(properties.is_integrated),
     )
     return _with_catalog_rates(device)
 
@@ -263,6 +266,7 @@ def _mps_device() -> Device:
         abilities=abilities_of("mps", None),
         threads=None,
         source="measured on this machine",
+        shares_memory=True,
     )
     return _with_catalog_rates(device)
 

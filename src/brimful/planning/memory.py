@@ -399,7 +399,9 @@ def footprint(
         reserved,
         driver,
         limit,
-        verdict_on(driver, limit),
+        verdict_on(
+            dataclasses.replace(driver, low=driver.high) if target.shares_memory else driver, limit
+        ),
         phase_at(trace, peak_event),
         trace.parameters,
         trace.trainable,
@@ -483,6 +485,8 @@ def roomy_bytes(target: Target) -> int:
 
 def possible_bytes(target: Target) -> int:
     """Return the most memory that the allocator may have."""
+    if target.shares_memory:  # what does not surely fit could freeze the machine
+        return sure_bytes(target)
     return int((target.torch_bytes + target.context_uncertainty_bytes) / ALLOCATED_SHARE[0])
 
 

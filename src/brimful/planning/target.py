@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from brimful.base.units import GIB, MIB
 from brimful.hardware.device import Device
+from brimful.hardware.host import brim_bytes
 from brimful.hardware.residuals import NO_RESIDUALS, Residuals
 
 CUBLAS_WORKSPACE_BYTES = 8_519_680
@@ -36,7 +37,9 @@ lengths: the matrix library then keeps as many kernels as it may, 256. One takes
 (mean of a run) and 0.54 to 1.03 MiB on a Xeon with AMX (by product); in fp32 6 KiB.
 """
 HOST_USABLE_SHARE = 0.9
-"""Share of the free host memory that a run may use; the rest is left to other programs."""
+"""Share of the free host memory that a run may use, at most all but `host.brim_bytes`; the rest is
+left to other programs.
+"""
 ROOM_SHARE, ROOM_BYTES, MOST_ROOM_SHARE = 0.03, 512 * MIB, 0.1
 """What a plan leaves free on a GPU, where it can: a share of the memory or so many bytes, whichever
 is more, but at most the last share (assumption). A driver of another version gives torch up to
@@ -70,6 +73,7 @@ class Target:
         context_uncertainty_bytes: Plus or minus.
         workspace_bytes: Bytes of each of the WORKSPACES of the matrix library; 0 without any.
         residuals: How much more than predicted earlier runs took here.
+        shares_memory: As of the device: a plan that may not fit does not.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Target:
     context_uncertainty_bytes: int
     workspace_bytes: int
     residuals: Residuals = NO_RESIDUALS
+    shares_memory: bool = False
 
     @property
     def torch_bytes(self) -> int:
@@ -115,6 +120,9 @@ def target_of(
     if device.free_memory_bytes is not None:
         usable_bytes = device.free_memory_bytes
     usable_bytes = max(0, usable_bytes - leave_bytes)
+    if device.kind == "cpu" or (device.shares_memory and device.is_present):
+        kept_bytes = max(usable_bytes * (1 - HOST_USABLE_SHARE), brim_bytes(device.memory_bytes))
+        usable_bytes = max(0, int(usable_bytes - kept_bytes))
     if device.kind == "cpu":
         growth_bytes, uncertain_bytes = HOST_GROWTH_BYTES, HOST_GROWTH_BYTES
         if keeps_kernels:
@@ -124,13 +132,21 @@ def target_of(
         return Target(
             device.name,
             "cpu",
-            int(HOST_USABLE_SHARE * usable_bytes) + process_bytes,
+            usable_bytes + process_bytes,
             process_bytes + growth_bytes,
             uncertain_bytes,
             0,
         )
     if device.kind != "cuda":
-        return Target(device.name, device.kind, usable_bytes + process_bytes, process_bytes, 0, 0)
+        return Target(
+            device.name,
+            device.kind,
+            usable_bytes + process_bytes,
+            process_bytes,
+            0,
+            0,
+            shares_memory=device.shares_memory,
+        )
     capability = device.compute_capability or (0, 0)
     known = capability >= (8, 0)
     slope_mib = CONTEXT_MIB_PER_MULTIPROCESSOR * (device.multiprocessors or 80)
@@ -145,6 +161,7 @@ def target_of(
         round(context_mib * MIB),
         CONTEXT_UNCERTAINTY_MIB[known] * MIB,
         workspace_bytes,
+        shares_memory=device.shares_memory,
     )
 
 

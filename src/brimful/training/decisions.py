@@ -2,12 +2,13 @@
 time. Several ranks decide it together at step boundaries.
 """
 
-import signal
 import time
 from functools import partial
 
 from brimful.base.errors import Interrupted, SessionOver
 from brimful.base.types import Numbers
+from brimful.base.units import format_bytes
+from brimful.hardware import host
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE
 from brimful.training.loop import evaluation_is_due
 from brimful.training.meter import Meter
@@ -16,6 +17,13 @@ from brimful.training.setup import Setup
 from brimful.training.signals import StopRequest
 from brimful.training.state import Progress
 from brimful.training.world import Agreement
+
+LOOK_EVERY_S = 0.2
+"""Time between two looks at main memory."""
+_LATE, _BRIM = 1, 2
+"""Why a session ends: its time, or main memory."""
+_ELSEWHERE = "main memory is nearly used up where another rank runs"
+_BRIM_REMEDY = "Free memory before, or make plan.micro_batch smaller."
 
 
 class Decisions:
@@ -49,6 +57,7 @@ class Decisions:
         self.saved_mark = mark_of(progress)
         self.save_took_s = 0.0
         self._saved_s = time.perf_counter()
+        self._memory, self._look_again_s = "", 0.0
 
     def note_save(self, progress: Progress, took_s: float) -> None:
         """Note that a checkpoint was written just now."""
@@ -62,10 +71,11 @@ class Decisions:
             " Run the same command to continue."
         )
         deadline = self._setup.deadline
-        number = self._signal_number()
-        if deadline is not None and not number:
-            return SessionOver(f"{deadline.describe(self._setup.copy_s())}: {message}")
-        return Interrupted(message, number or signal.SIGINT)
+        if number := self._signal_number():
+            return Interrupted(message, number)
+        if deadline is None or self._agreed.last("end", self._is_at_brim()) == _BRIM:
+            return SessionOver(f"{self._memory or _ELSEWHERE}: {message} {_BRIM_REMEDY}")
+        return SessionOver(f"{deadline.describe(self._setup.copy_s())}: {message}")
 
     def checkpoint_due(self, progress: Progress) -> bool:
         """Return whether a checkpoint is written here."""
@@ -85,7 +95,9 @@ class Decisions:
         return time.perf_counter() - self._saved_s >= wait_s
 
     def should_stop(self, progress: Progress) -> bool:
-        """Return whether the session ends here, by a signal or because its time is over."""
+        """Return whether the session ends here, by a signal, because its time is over or because
+        main memory is nearly used up.
+        """
         return bool(self._signal_number(progress)) or bool(
             self._agreed.on("end", mark_of(progress), partial(self._session_ends, progress))
         )
@@ -99,19 +111,30 @@ class Decisions:
         mark = mark_of(progress)
         return self._agreed.on("signal", mark, lambda: self._stop.signal_number or 0)
 
-    def _session_ends(self, progress: Progress) -> bool:
-        """Return whether the next step or evaluation and a checkpoint after it may end too late.
+    def _session_ends(self, progress: Progress) -> int:
+        """Return _BRIM where main memory is nearly used up, _LATE where the next step or evaluation
+        and a checkpoint after it may end too late, and else 0.
 
         Durations that were not measured yet are those that the plan predicts.
         """
         deadline = self._setup.deadline
-        if deadline is None:
-            return False
-        return not deadline.leaves_room(
+        if deadline is None or self._is_at_brim():
+            return self._is_at_brim()
+        leaves_room = deadline.leaves_room(
             work_s=self._seconds_of_next(progress),
             save_s=self.save_took_s or self._expected_s[CHECKPOINT],
             copy_s=self._setup.copy_s(),
         )
+        return 0 if leaves_room else _LATE
+
+    def _is_at_brim(self) -> int:
+        """Return _BRIM once main memory was seen to be nearly used up, else 0."""
+        now_s = time.perf_counter()
+        if not self._memory and now_s >= self._look_again_s:
+            self._look_again_s = now_s + LOOK_EVERY_S
+            if left := host.little_memory():
+                self._memory = "only {} of {} main memory are left".format(*map(format_bytes, left))
+        return _BRIM if self._memory else 0
 
     def _seconds_of_next(self, progress: Progress) -> float:
         work, measured_s = STEP, self._meter.step_time_s
