@@ -1404,7 +1404,7 @@ def _beside_intervals(rows: Sequence[Any]) -> str:
     widths = [each["interval"][1] / each["interval"][0] for each in times]
     return (
         f"step time inside {sum(each['inside'] for each in times)} of {len(rows)} intervals, whose"
-        f" ends are {min(widths):.0f} to {max(widths):.0f} times apart, measured over predicted"
+        f" ends are {min(widths):.1f} to {max(widths):.1f} times apart, measured over predicted"
         f" {min(ratios):.2f} to {max(ratios):.2f}"
     )
 
