@@ -125,26 +125,26 @@ def test_training_stops_before_the_end_with_a_checkpoint_and_the_next_session_en
     assert differences(newest_of(train(tiny())), newest_of(undisturbed)) == []
 
 
+@pytest.mark.parametrize(
+    "left_mib", [[500, 500, 50], [900, 700, 400]], ids=["little is left", "others take it"]
+)
 def test_a_run_stops_with_a_checkpoint_before_memory_is_used_up_and_goes_on_later(
-    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+    left_mib: list[int], tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of 4 GiB 82 MiB are kept free; in the second case two steps as the last would use it up."""
     recipe = tiny("run.name=brim", "training.steps=8")
-    looks: list[int] = []
-
-    def third_look() -> tuple[int, int] | None:
-        looks.append(1)
-        return (50 * MIB, 4 * GIB) if len(looks) > 2 else None
+    looks = iter(left_mib)
 
     with monkeypatch.context() as patch:
         patch.setattr(decisions, "LOOK_EVERY_S", 0.0)
-        patch.setattr(decisions.host, "little_memory", third_look)
+        patch.setattr(decisions, "unmapped_bytes", lambda: 0)
+        patch.setattr(decisions.host, "memory_left", lambda: (next(looks) * MIB, 4 * GIB))
         with pytest.raises(SessionOver) as caught:
             train(recipe)
 
+    assert list(looks) == []
     assert caught.value.exit_code == 75
-    assert str(caught.value).startswith(
-        "only 50.0 MiB of 4.00 GiB main memory are left: stopped at"
-    )
+    assert f"only {left_mib[-1]:.4g}" in str(caught.value)
     stopped_at = _steps(folder_of(recipe))[-1]
     assert stopped_at < 8
     undisturbed = train(tiny("run.name=undisturbed", "training.steps=8"))

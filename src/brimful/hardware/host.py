@@ -168,13 +168,12 @@ def brim_bytes(total_bytes: int) -> int:
     return int(min(max(_BRIM_SHARE * total_bytes, _LEAST_BRIM_BYTES), _MOST_BRIM_BYTES))
 
 
-def little_memory() -> tuple[int, int] | None:
-    """Return the bytes of main memory that are left and all of it, within control groups, where
-    less is left than `brim_bytes`; None while more is.
+def memory_left() -> tuple[int, int]:
+    """Return the bytes of main memory that are free without swapping, and all of it, both within
+    the control groups of this process.
     """
     limits = control_group_limits()
-    left_bytes, total_bytes = memory_free_bytes(limits), memory_total_bytes(limits)
-    return (left_bytes, total_bytes) if left_bytes < brim_bytes(total_bytes) else None
+    return memory_free_bytes(limits), memory_total_bytes(limits)
 
 
 def cpu_name(cpu_info: Path = Path("/proc/cpuinfo")) -> str:

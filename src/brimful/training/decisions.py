@@ -9,6 +9,7 @@ from brimful.base.errors import Interrupted, SessionOver
 from brimful.base.types import Numbers
 from brimful.base.units import format_bytes
 from brimful.hardware import host
+from brimful.hardware.process_memory import unmapped_bytes
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE
 from brimful.training.loop import evaluation_is_due
 from brimful.training.meter import Meter
@@ -57,7 +58,7 @@ class Decisions:
         self.saved_mark = mark_of(progress)
         self.save_took_s = 0.0
         self._saved_s = time.perf_counter()
-        self._memory, self._look_again_s = "", 0.0
+        self._memory, self._look_again_s, self._beside_bytes = "", 0.0, 0
 
     def note_save(self, progress: Progress, took_s: float) -> None:
         """Note that a checkpoint was written just now."""
@@ -128,12 +129,19 @@ class Decisions:
         return 0 if leaves_room else _LATE
 
     def _is_at_brim(self) -> int:
-        """Return _BRIM once main memory was seen to be nearly used up, else 0."""
+        """Return _BRIM once main memory was seen to be nearly used up, else 0: where as much as
+        others took since the last look, twice, would leave too little.
+        """
         now_s = time.perf_counter()
         if not self._memory and now_s >= self._look_again_s:
             self._look_again_s = now_s + LOOK_EVERY_S
-            if left := host.little_memory():
-                self._memory = "only {} of {} main memory are left".format(*map(format_bytes, left))
+            left_bytes, total_bytes = host.memory_left()
+            beside_bytes = left_bytes + unmapped_bytes()
+            taken_bytes = max(0, self._beside_bytes - beside_bytes)
+            self._beside_bytes = beside_bytes
+            if left_bytes - 2 * taken_bytes < host.brim_bytes(total_bytes):
+                left, total = format_bytes(left_bytes), format_bytes(total_bytes)
+                self._memory = f"only {left} of {total} main memory are left"
         return _BRIM if self._memory else 0
 
     def _seconds_of_next(self, progress: Progress) -> float:
