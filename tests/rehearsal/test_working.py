@@ -288,6 +288,19 @@ def test_a_chain_reads_what_was_there_once_and_writes_what_is_kept() -> None:
     assert (work.launches_W.tolist(), work.fused_launches_W.tolist()) == ([1] * 5, [1, 0, 0, 0, 1])
 
 
+def test_a_log_softmax_is_computed_again_where_it_is_read() -> None:
+    """Logits in bf16 are read twice, for the loss and for its gradient, which alone is written."""
+
+    def losses_and_grad(logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        logs = torch.log_softmax(logits.float(), dim=-1)
+        return logs.gather(1, ids), logs.exp().to(torch.bfloat16)
+
+    logits, ids = torch.zeros(10, 100, dtype=torch.bfloat16), torch.zeros(10, 1, dtype=torch.int64)
+    work = _of(losses_and_grad, logits, ids)
+
+    assert work.fused_bytes_W.tolist() == [2000, 0, 80 + 40 + 40, 2000, 2000]
+
+
 def test_parts_of_a_tensor_are_read_each_and_never_more_than_the_whole() -> None:
     halves = _of(lambda x: x[:, :50] * x[:, 50:], _floats(10, 100))
     whole_then_half = _of(lambda x: (x * 2).sum() + x[:, 50:].sum(), _floats(10, 100))

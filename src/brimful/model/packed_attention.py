@@ -48,19 +48,10 @@ def register() -> None:
 def rows_not_searched() -> Iterator[None]:
     """Keep transformers from asking by position ids whether a row holds several sequences, for
     which the program would wait for the device once a pass (`find_packed_sequence_indices`, read in
-    transformers 5.23, 2026-11-29): what lies in a row is known here. What it computes for that
-    stays, a few small operators, as in recorded steps.
+    transformers 5.23, 2026-11-29): what lies in a row is known here.
     """
-    find, is_tracing = masking_utils.find_packed_sequence_indices, masking_utils.is_tracing
-
-    def unread(position_ids: Tensor) -> None:
-        masking_utils.is_tracing = lambda tensor: True  # then nothing is read
-        try:
-            find(position_ids)
-        finally:
-            masking_utils.is_tracing = is_tracing
-
-    masking_utils.find_packed_sequence_indices = unread
+    find = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
     try:
         yield
     finally:

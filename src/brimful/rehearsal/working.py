@@ -311,9 +311,10 @@ class WorkLog:
         """Return the bytes of every access, and the launches, where each run of element-wise
         operators and reductions is one kernel.
 
-        A run reads each tensor from before it once, and writes those that are read after it.
-        Inductor's choices differ in detail.
+        A run reads each tensor from before it once, and writes those that are read after it, but
+        for log-softmaxes, see `_computed_again`. Inductor's choices differ in detail.
         """
+        again = self._computed_again(rows)
         last_read: dict[int, int] = {}
         for index, reads in enumerate(self._reads):
             for access in reads:
@@ -330,10 +331,15 @@ class WorkLog:
             }
             seen: dict[int, dict[int, int]] = {}
             for index in range(start, end):
-                fused += [_unseen(access, seen) for access in self._reads[index]]
+                is_joined = rows[index, 7] in _FUSIBLE
+                fused += [
+                    _unseen(again.get(access.number, access) if is_joined else access, seen)
+                    for access in self._reads[index]
+                ]
                 for access in self._writes[index]:
                     leaves = (
-                        last_written[access.number] == index
+                        access.number not in again
+                        and last_written[access.number] == index
                         and last_read.get(access.number, len(rows)) >= end
                     )
                     fused.append(
@@ -343,6 +349,21 @@ class WorkLog:
             launches[start] = rows[start, 5] if end == start + 1 else 1
             start = end
         return np.array(fused, np.int64), launches
+
+    def _computed_again(self, rows: np.ndarray) -> dict[int, _StorageAccess]:
+        """Return what a log-softmax reads, by the number of the storage that it writes.
+
+        Inductor writes only each row's maximum and sum, and computes the rest again from the logits
+        where an element-wise operator reads it (the two kernels of `piece_losses_to_compile`).
+        Logits that were converted before are read as they were.
+        """
+        again: dict[int, _StorageAccess] = {}
+        for index in np.flatnonzero(rows[:, 11] == self._operators.get("_log_softmax", -1)):
+            read, written = self._reads[index][0], self._writes[index][0]
+            if index and [read.number] == [each.number for each in self._writes[index - 1]]:
+                read = self._reads[index - 1][0]
+            again[written.number] = read
+        return again
 
     def _end_of_run(self, rows: np.ndarray, start: int) -> int:
         """Return the end of the chain of fusible operators that begins at `start`: a product or
