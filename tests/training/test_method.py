@@ -99,7 +99,9 @@ def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation
     eager = hidden_states_of(model)(_micro(ids_BT))
     eager_grads = torch.autograd.grad(eager.square().sum(), list(model.base_model.parameters()))
     said: list[str] = []
-    hidden_states = compiled(model, shape=(2, 80), say=said.append)
+    hidden_states = compiled(
+        model, shape=(2, 80), say=said.append, done=lambda: said.append("compiled")
+    )
     made = hidden_states(_micro(ids_BT))
     torch.testing.assert_close(made, eager, rtol=1e-4, atol=1e-5)
     for grad, expected in zip(
@@ -112,7 +114,7 @@ def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation
         torch.testing.assert_close(
             hidden_states(_micro(ids_BT[:1, :33])), eager[:1, :33], rtol=1e-4, atol=1e-5
         )
-    assert said == []
+    assert said == ["compiled"]
 
 
 @pytest.mark.usefixtures("_own_compiler")

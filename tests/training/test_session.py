@@ -518,7 +518,7 @@ def test_smaller_micro_batches_are_compiled_for_their_shape(
 ) -> None:
     shapes: list[tuple[int, int]] = []
 
-    def compiled(model: Any, *, shape: tuple[int, int], say: Any) -> Any:
+    def compiled(model: Any, *, shape: tuple[int, int], say: Any, done: Any) -> Any:
         shapes.append(shape)
         return hidden_states_of(model)
 
@@ -539,7 +539,7 @@ def test_evaluation_leaves_the_compiled_blocks_alone(
         compilations.append(part)
         return graph.forward
 
-    def compiled(model: Any, *, shape: tuple[int, int], say: Any) -> Any:
+    def compiled(model: Any, *, shape: tuple[int, int], say: Any, done: Any) -> Any:
         for block in blocks_of(model):
             block.compile(backend=backend, dynamic=False)
         return hidden_states_of(model)

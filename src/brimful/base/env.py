@@ -1,7 +1,9 @@
 """The only reader of the environment, and the only writer of what started processes get."""
 
+import getpass
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +98,20 @@ def hidden_instructions() -> list[str]:
     """
     names = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA")
     return [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
+
+
+def compiler_cache_folder() -> Path:
+    """Where torch.compile keeps what it made: `TORCHINDUCTOR_CACHE_DIR`, else a temporary folder of
+    the user's (torch 2.13, read 2026-11-29).
+    """
+    own = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if own:
+        return Path(own)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = f"uid_{os.getuid()}"
+    return Path(tempfile.gettempdir(), f"torchinductor_{user}")
 
 
 def wanted_threads() -> int | None:

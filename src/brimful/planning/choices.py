@@ -45,10 +45,6 @@ ROUNDED = "rounded"
 """Variant for `optimizer.weights=bf16`: the update is computed in fp32 and rounded at random. With
 states of 8 bits: rounded_8bit and rounded_paged_8bit.
 """
-COMPILE_SECONDS = 30.0
-"""One graph serves all blocks, so depth does not matter. Where nothing was compiled before, 39 s of
-CPU time, 29 of them in compilers that run side by side (docs/log); where it was, 8.
-"""
 COMPILE_GAIN = {"cpu": 1.3, "mps": 1.0, "cuda": 1.85}
 """Most that a compiled step gains over an eager one where no passes were timed, whatever the
 roofline says: CPU measured on one with AMX (benchmarks/pretrain_cpu.py; 1.08 on one without, where

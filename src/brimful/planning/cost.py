@@ -18,7 +18,7 @@ from brimful.planning.base_scoring import (
     times_of,
     with_base,
 )
-from brimful.planning.choices import COMPILE_SECONDS
+from brimful.planning.compiling import compile_s
 from brimful.planning.plan import BaseScoring, Plan, Prediction, summed
 from brimful.planning.rounds import AnswerRounds
 from brimful.planning.spacing import (
@@ -40,10 +40,6 @@ assumption.
 HASH_BYTES_PER_S = 260e6
 """Rate of copying, hashing and reading back without waiting for the disk: bytes over CPU time in
 the same measurement.
-"""
-COMPILE_S = (7.0, COMPILE_SECONDS, 60.0)
-"""Low as measured on a CPU (planning.choices); high is an assumption for GPUs that tune their
-kernels.
 """
 START_S = (0.3, 1.5, 10.0)
 """From the start of training to its first step, as runs count it (1.2 s for quickstart here,
@@ -209,7 +205,7 @@ def whole_run(
         "training_time_s": training,
         "evaluation_time_s": _times(each, count, f"{count:,} x {sequences}"),
         "checkpoint_time_s": _checkpoints(recipe, plan, conditions, training, steps, count),
-        "start_time_s": _start(plan),
+        "start_time_s": _start(recipe, plan),
     }
     times = _durations(recipe, plan, conditions, step_time, steps)
     of_base = _base_times(recipe, plan, conditions, times, steps)
@@ -233,7 +229,7 @@ def _durations(
     each, _ = _evaluation(recipe, plan, conditions, step_time, steps)
     return Durations(
         training_s=step_time.value * steps,
-        start_s=_start(plan).value,
+        start_s=_start(recipe, plan).value,
         evaluation_s=each.value,
         checkpoint_s=checkpoint_seconds(recipe, plan, conditions).value,
     )
@@ -310,18 +306,19 @@ def _spread(low_expected_high: tuple[float, float, float], basis: str) -> Predic
     return Prediction(expected, low, high, basis)
 
 
-def _start(plan: Plan) -> Prediction:
+def _start(recipe: Recipe, plan: Plan) -> Prediction:
     outside = "loading libraries and reading data come before"
     if not plan.compile:
         return _spread(START_S, f"to the first step; {outside}")
+    compiling_s = compile_s(recipe, plan.device["name"], plan.precision)
     low, expected, high = (
-        start + compiling for start, compiling in zip(START_S, COMPILE_S, strict=True)
+        start + compiling for start, compiling in zip(START_S, compiling_s, strict=True)
     )
     return Prediction(
         expected,
         low,
         high,
-        f"to the first step, {format_duration(COMPILE_S[1])} of it for compiling; {outside}",
+        f"to the first step, {format_duration(compiling_s[1])} of it for compiling; {outside}",
     )
 
 

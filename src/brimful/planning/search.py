@@ -19,8 +19,9 @@ from brimful.base.text import plural
 from brimful.base.units import format_bytes, format_duration
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
-from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS, FIXED
+from brimful.planning.choices import COMPILE_GAIN, FIXED
 from brimful.planning.compiled import compiled_memory
+from brimful.planning.compiling import compile_s
 from brimful.planning.offload import with_offloading
 from brimful.planning.plan import Choice
 from brimful.planning.step import Recompute
@@ -44,9 +45,9 @@ The last pass is a second shape, which costs time and memory that the prediction
 3 % (assumption).
 """
 MOST_SIZES_TRIED = 16
-COMPILE_WORTH_S = 1.5 * COMPILE_SECONDS
-"""Time that compiling has to save over the run, with a margin because neither its cost nor its gain
-is known well (assumption).
+COMPILE_WORTH = 1.5
+"""How many times what it costs compiling has to save over the run, because neither its cost nor its
+gain is known well (assumption).
 """
 OFFLOADED = "plan.offload: blocks keep their inputs, on the host, and compute the rest again"
 SELECTIVE = (
@@ -483,21 +484,23 @@ def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int |
             "no time is predicted here, so whether compiling pays is not known",
             True,
         )
+    _, costs_s, _ = compile_s(recipe, device.name, str(prepared.choices["precision"].value))
+    worth_s = COMPILE_WORTH * costs_s
     saved_s = max(0.0, _seconds(eager) - _seconds(way.candidate(eager.micro_batch, compiled=True)))
     if total_steps is None:
         reason = "compiling would save nothing"
         if saved_s:
-            pays_from = math.ceil(COMPILE_WORTH_S / saved_s)
+            pays_from = math.ceil(worth_s / saved_s)
             reason = (
                 "decided once the data are read and the length of the run is known: compiling"
                 f" pays from {pays_from:,} steps on"
             )
         return Choice("compile", False, reason, True)
-    pays = saved_s * total_steps > COMPILE_WORTH_S
+    pays = saved_s * total_steps > worth_s
     reason = (
-        f"compiling costs about {format_duration(COMPILE_SECONDS)} and would save about"
+        f"compiling costs about {format_duration(costs_s)} and would save about"
         f" {format_duration(saved_s * total_steps)}"
     )
-    if not pays and saved_s * total_steps > COMPILE_SECONDS:
+    if not pays and saved_s * total_steps > costs_s:
         reason += ", not surely more"
     return Choice("compile", pays, reason, not pays)

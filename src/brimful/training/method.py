@@ -209,7 +209,11 @@ def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
 
 
 def compiled(
-    model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[str], None]
+    model: PreTrainedModel,
+    *,
+    shape: tuple[int, int],
+    say: Callable[[str], None],
+    done: Callable[[], None] = lambda: None,
 ) -> HiddenStates:
     """Return the body with every block compiled, for training batches of one shape (B, T) or for
     packed rows of any length.
@@ -217,7 +221,8 @@ def compiled(
     Blocks, not the whole body: they share one graph, so that compiling takes seconds instead of
     growing with the depth, at the same speed (docs/log). The graph of packed rows leaves their
     length open: no slower on a CPU, and rows need no padding. Evaluation and other shapes run
-    eagerly. If the compiler fails, `say` is called once and training goes on without it.
+    eagerly. `done` is called once the first pass compiled; if the compiler fails, `say` is instead,
+    and training goes on without it.
     """
     plain = hidden_states_of(model)
     is_compiled = failed = False
@@ -231,14 +236,18 @@ def compiled(
             and (is_packed or tuple(micro.inputs_BT.shape) == shape)
         ):
             if not is_compiled:
-                is_compiled = True
                 for block in blocks_of(model):
                     block.compile(dynamic=is_packed)
             try:
-                return plain(_with_as_many_lengths_as_positions(micro))
+                states_BTD = plain(_with_as_many_lengths_as_positions(micro))
             except Exception as error:
                 say(_failure_of_compiler(error))
                 failed = True
+            else:
+                if not is_compiled:
+                    is_compiled = True
+                    done()
+                return states_BTD
         with torch.compiler.set_stance("force_eager"):
             return plain(micro)
 

@@ -27,6 +27,7 @@ from brimful.hardware.monitored import monitored_until
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.model.fingerprint import is_same_model
 from brimful.model.registered import step_hooks_of
+from brimful.planning.compiling import note_compiled
 from brimful.planning.cost import checkpoint_bytes
 from brimful.planning.spacing import interval
 from brimful.runs.deciding import lost_records, num_records_of, texts_of
@@ -405,10 +406,16 @@ class TrainingSession:
         self.journal.sync()
 
     def _hidden_states(self) -> HiddenStates:
-        if not self.setup.plan.compile:
+        recipe, plan = self.setup.recipe, self.setup.plan
+        if not plan.compile:
             return hidden_states_of(self.setup.model)
-        shape = self.setup.recipe.shape_of(self.sizes.micro_batches[0])
-        return compiled(self.setup.model, shape=shape, say=self._note_event)
+        shape = recipe.shape_of(self.sizes.micro_batches[0])
+        return compiled(
+            self.setup.model,
+            shape=shape,
+            say=self._note_event,
+            done=partial(note_compiled, recipe, plan.device["name"], plan.precision),
+        )
 
     def _piece_losses(self) -> PieceLosses:
         if self.setup.plan.compile and self.setup.device.type == "cuda":
