@@ -176,12 +176,14 @@ def test_a_plan_counts_the_prompt_of_a_pair_once_where_it_is_computed_once(
     data = gather(recipe, str(recipe.model))
     assert isinstance(data, PairRunData)
     count = data.splits["train"].num_examples // 2
-    batch = data.sequences(plans.plan(data.planned)).batch(0, count)
+    sequences = data.sequences(plans.plan(data.planned))
+    batch = sequences.batch(0, count)
     each = batch.sequence_length * count
     positions = sum(micro.inputs_BT.numel() for micro in batch.micro_batches((each,)))
 
     share = data.computed_share("cpu")
 
+    assert sequences.positions_of_passes(0, count, each) == [-(-positions // 2)]
     assert share < 1
     assert share == pytest.approx(positions / sum(len(pair.inputs_T) for pair in batch.pairs))
     assert data.computed_share("cuda") == 1

@@ -15,12 +15,12 @@ def test_the_longest_pass_and_the_longest_that_finds_gradients_count(
         assert (count, budget) == (4, 64)
         return steps[first]
 
-    assert longest_pass_of(lay_out, recipe, steps=2, room=2, computed=0.5) == LongestPass(
+    assert longest_pass_of(lay_out, recipe, steps=2, room=2) == LongestPass(
         40 / 32,
         12 / 32,
         some=(40 / 32, 10 / 32, 12 / 32, 11 / 32),
         passes=4,
-        step_rows=0.5 * (40 + 10 + 12 + 11) / 32 / 2,
+        step_rows=(40 + 10 + 12 + 11) / 32 / 2,
         step_passes=2.0,
     )
 

@@ -87,16 +87,16 @@ def _with_data(plan: Plan, data: Counted, recipe: Recipe) -> Plan:
             most = 1.0
         # Short examples have as many lengths as long ones.
         fixed = plan.time_terms.get(NEW_LENGTHS, 0.0) / step.value
-        predicted["step_time_s"] = Prediction(
-            (fixed + share * (1 - fixed)) * step.value,
-            (fixed + share / LENGTH_SPREAD * (1 - fixed)) * step.low,
-            (fixed + most * (1 - fixed)) * step.high,
-            step.basis,
+        value, low, high = (
+            (fixed + each * (1 - fixed)) * seconds
+            for each, seconds in zip(
+                (share, share / LENGTH_SPREAD, most), (step.value, step.low, step.high), strict=True
+            )
         )
-        seconds = predicted["step_time_s"]
+        predicted["step_time_s"] = Prediction(value, low, high, step.basis)
         tokens = plan.effective_batch * data.mean_tokens
         predicted["tokens_per_s"] = Prediction(
-            tokens / seconds.value, tokens / seconds.high, tokens / seconds.low, "of the examples"
+            tokens / value, tokens / high, tokens / low, "of the examples"
         )
     if recipe.training.tokens is not None:  # so many tokens are more steps of short examples
         steps = recipe.training.tokens / (recipe.effective_batch * data.mean_tokens)

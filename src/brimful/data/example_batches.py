@@ -104,12 +104,16 @@ class ExampleSequences:
         return ExampleBatch(pairs, self._sequence_length, self._layout, self._per_sample)
 
     def positions_of_passes(self, first_sample: int, count: int, budget: int) -> list[int]:
-        """Positions of every pass of a batch for each example of a sample, padding included, in
-        passes of at most `budget`.
+        """Computed positions of every pass of a batch for each example of a sample, padding
+        included, in passes of at most `budget`.
         """
         each, limit = self._per_sample, self._sequence_length
-        lengths = (self._split.lengths_E[self.examples(first_sample, count)] - 1).tolist()
+        examples = self.examples(first_sample, count)
+        lengths = (self._split.lengths_E[examples] - 1).tolist()
         passes = _passes(lengths, each, each * budget, limit, self._layout)
+        if self._layout == "shared":
+            rows = (pairs_of(self._split, examples[filled]) for filled in passes)
+            return [-(-_positions_of_sharing(pairs) // each) for pairs in rows]
         if self._layout != "padded":
             return [-(-sum(lengths[number] for number in filled) // each) for filled in passes]
         return [
@@ -200,7 +204,7 @@ def shared_positions(split: ExampleSplit, per_sample: int) -> float:
     firsts = per_sample * np.linspace(0, count - 1, min(count, MOST_LAID_OUT)).astype(np.int64)
     samples = [pairs_of(split, first + np.arange(per_sample)) for first in firsts]
     positions = sum(len(pair.inputs_T) for pairs in samples for pair in pairs)
-    return sum(_sharing(pairs).inputs_BT.numel() for pairs in samples) / positions
+    return sum(map(_positions_of_sharing, samples)) / positions
 
 
 def evaluation_batches(
@@ -281,6 +285,13 @@ def _sharing(pairs: Sequence[_Pair]) -> MicroBatch:
         parts.append(_Pair(pair.inputs_T[length:], pair.targets_T[length:]))
         after.append(places[beginning])
     return replace(_packed(parts), after_E=torch.tensor(after))
+
+
+def _positions_of_sharing(pairs: Sequence[_Pair]) -> int:
+    """Return the positions of that row."""
+    counts = Counter(pair.beginning for pair in pairs)
+    again = sum((count - 1) * len(beginning) for beginning, count in counts.items())
+    return sum(len(pair.inputs_T) for pair in pairs) - again
 
 
 def _padded(pairs: Sequence[_Pair], limit: int) -> MicroBatch:

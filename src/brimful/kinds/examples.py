@@ -126,10 +126,7 @@ class ExampleRunData(RunData[ExampleSplit]):
 
         def with_packing(packing: str) -> LongestPassAt:
             lay_out = self._sequences(packing, device_kind).positions_of_passes
-            computed = self.computed_share(device_kind) if packing == "packed" else 1.0
-            return lambda room: longest_pass_of(
-                lay_out, self.recipe, steps, room, devices=devices, computed=computed
-            )
+            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room, devices=devices)
 
         return with_packing
 

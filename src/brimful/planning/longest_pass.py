@@ -51,18 +51,16 @@ def longest_pass_of(
     room: int,
     *,
     devices: int = 1,
-    computed: float = 1.0,
 ) -> LongestPass:
     """Lay out the first steps of a run and return their longest passes.
 
     Args:
-        lay_out: (first example, examples, most positions of a pass) -> positions of every pass.
+        lay_out: (first example, examples, most positions of a pass) -> computed positions of every
+            pass.
         recipe: `batch.sequences` counts examples.
         steps: The steps of the run; None where that is not known.
         room: Rows of the sequence length that a pass may hold.
         devices: That share a step; the passes are those of one.
-        computed: Share of the positions that is computed: what examples begin with alike may be
-            computed once.
     """
     count, length = max(1, recipe.effective_batch // devices), recipe.sequence_length
     laid_out = [
@@ -80,7 +78,7 @@ def longest_pass_of(
         longest_later / length,
         tuple(each / length for each in some),
         None if steps is None else round(len(positions) * steps / len(laid_out)),
-        computed * sum(positions) / length / len(laid_out),
+        sum(positions) / length / len(laid_out),
         len(positions) / len(laid_out),
     )
 
