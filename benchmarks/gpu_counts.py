@@ -24,6 +24,8 @@ from brimful.rehearsal.kept_traces import kept_traces
 from record import write_record
 
 DEVICE = "NVIDIA H100 80GB HBM3"
+RUN = ("training={steps: 1000}",)
+"""A run long enough for compiling to pay, as pre-training has."""
 CONFIGURATIONS: Mapping[str, tuple[str, ...]] = {
     "124M, vocabulary of 50k": ("gpt-124m",),
     "355M, vocabulary of 50k": (
@@ -33,8 +35,8 @@ CONFIGURATIONS: Mapping[str, tuple[str, ...]] = {
         *("gpt-124m", "model.layers=16", "model.heads=16", "model.width=2048"),
         "tokenizer.vocabulary=128256",
     ),
-    "LoRA, 0.5B, vocabulary of 152k": ("lora", "model=Qwen/Qwen2.5-0.5B"),
-    "LoRA, 8B, vocabulary of 128k": ("lora", "model=meta-llama/Llama-3.1-8B"),
+    "LoRA, 0.5B, vocabulary of 152k": ("lora", "model=Qwen/Qwen2.5-0.5B", *RUN),
+    "LoRA, 8B, vocabulary of 128k": ("lora", "model=meta-llama/Llama-3.1-8B", *RUN),
 }
 
 
