@@ -11,7 +11,6 @@ import dataclasses
 import math
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +23,7 @@ from brimful.base.units import MIB
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN
-from brimful.planning.compiling import COLD_S, WARM_S, note_compiled
+from brimful.planning.compiling import COLD_S
 from brimful.planning.longest_pass import LongestPass, split
 from brimful.planning.plan import Choice
 from brimful.planning.search import (
@@ -432,33 +431,6 @@ def test_the_steps_after_which_compiling_pays_are_told_where_the_length_of_the_r
     reason = found("plan.recompute=false", host_s=1e-2).choices["compile"].reason
 
     assert f"pays from {math.ceil(1.5 * COLD_S[1] / saved_s):,} steps on" in reason
-
-
-def test_compiling_costs_less_where_a_run_compiled_this_step_before(
-    found: Searching, prepared: Preparing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """And as much as at first once its kernels are gone."""
-    kernels = tmp_path / "kernels"
-    kernels.mkdir()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(kernels))
-    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "cache"))
-    one, saved_s = (
-        prepared("plan.recompute=false"),
-        _by_hand_s(64, 1, 1e-2) * (1 - 1 / COMPILE_GAIN["cpu"]),
-    )
-
-    def expected(costs_s: float) -> str:
-        return f"pays from {math.ceil(1.5 * costs_s / saved_s):,} steps on"
-
-    def reason() -> str:
-        return found("plan.recompute=false", host_s=1e-2).choices["compile"].reason
-
-    note_compiled(one.recipe, one.device.name, "bf16 of another run")
-    assert expected(COLD_S[1]) in reason()
-    note_compiled(one.recipe, one.device.name, str(one.choices["precision"].value))
-    assert expected(WARM_S[1]) in reason()
-    kernels.rmdir()
-    assert expected(COLD_S[1]) in reason()
 
 
 def _with_evaluation(work_at: Callable[..., Work]) -> Callable[..., Work]:

@@ -301,6 +301,21 @@ def test_a_log_softmax_is_computed_again_where_it_is_read() -> None:
     assert work.fused_bytes_W.tolist() == [2000, 0, 80 + 40 + 40, 2000, 2000]
 
 
+def test_a_log_softmax_that_is_written_over_is_read_as_what_it_became() -> None:
+    """Logits in fp32, straight from a product, are read for the loss and for the gradient."""
+
+    def losses_and_head(hidden: Tensor, head: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        logs = torch.log_softmax(hidden @ head, dim=-1)
+        losses = logs.gather(1, ids)
+        return losses, logs.exp_() @ head.T
+
+    hidden, head = _floats(10, 1), _floats(1, 100)
+    work = _of(losses_and_head, hidden, head, torch.zeros(10, 1, dtype=torch.int64))
+
+    product = 40 + 400 + 4000
+    assert work.fused_bytes_W.tolist() == [product, 4000, 80 + 40 + 40, 8000, product]
+
+
 def test_parts_of_a_tensor_are_read_each_and_never_more_than_the_whole() -> None:
     halves = _of(lambda x: x[:, :50] * x[:, 50:], _floats(10, 100))
     whole_then_half = _of(lambda x: (x * 2).sum() + x[:, 50:].sum(), _floats(10, 100))

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from brimful.base.types import Json
 from brimful.hardware.rates import CLASSES
 from brimful.planning.work import DTYPES, PARTS, PHASES, Calls, Details, Work
+from brimful.rehearsal.fusing import FUSIBLE, StorageAccess, fused
 from brimful.rehearsal.kernel_sizes import NO_LIST, launches, list_elements, lists_of, product
 
 _OPERATORS = tomllib.loads(
@@ -32,8 +33,6 @@ _ADDS_ROWS = frozenset(_OPERATORS["access"]["adds_rows"])
 _WRITES_ROWS_ONLY = _ADDS_ROWS | set(_OPERATORS["access"]["writes_rows"])
 _WRITE_ONLY = frozenset(_OPERATORS["access"]["write_only"])
 _SHAPE_ONLY = frozenset(_OPERATORS["access"]["shape_only"])
-_FUSIBLE = {CLASSES.index(name) for name in ("pointwise", "transcendental", "reduction", "copy")}
-"""Classes that a compiler joins into one kernel (torch.compile, Inductor's scheduler)."""
 _COLUMNS = (
     "flop_W",
     "batch_W",
@@ -49,17 +48,6 @@ _COLUMNS = (
     "operators_W",
 )
 """Columns of the rows that WorkLog collects."""
-
-
-class _StorageAccess(NamedTuple):
-    """Bytes of a storage that an operator reads or writes; the number of an unknown storage is
-    -1.
-    """
-
-    number: int
-    offset: int
-    num_bytes: int
-    storage_bytes: int
 
 
 @dataclass(frozen=True)
@@ -85,8 +73,8 @@ class WorkLog:
         self._number_of = number_of
         self.part: int | None = None
         self._rows: list[list[int]] = []
-        self._reads: list[list[_StorageAccess]] = []
-        self._writes: list[list[_StorageAccess]] = []
+        self._reads: list[list[StorageAccess]] = []
+        self._writes: list[list[StorageAccess]] = []
         self._lists: list[tuple[int, int, int]] = []
         self._list_elements: list[list[int]] = []
         self._known: dict[Any, _Operator] = {}
@@ -138,7 +126,7 @@ class WorkLog:
 
     def _accesses_of(
         self, name: str, given: Sequence[Tensor], made: Sequence[Tensor], written: set[int]
-    ) -> tuple[list[_StorageAccess], list[_StorageAccess]]:
+    ) -> tuple[list[StorageAccess], list[StorageAccess]]:
         """Return what an operator reads and what it writes."""
         changed = [tensor for tensor in given if id(tensor) in written]
         kept = [tensor for tensor in given if id(tensor) not in written]
@@ -185,7 +173,7 @@ class WorkLog:
         reading = [self._access(tensor) for tensor in reads]
         writing = [self._access(tensor) for tensor in writes]
         if extra_bytes:
-            writing.append(_StorageAccess(-1, 0, extra_bytes, extra_bytes))
+            writing.append(StorageAccess(-1, 0, extra_bytes, extra_bytes))
         self._append(
             name,
             CLASSES.index(class_name),
@@ -201,7 +189,8 @@ class WorkLog:
     def finish(self) -> tuple[Work, Details]:
         """Return everything that was recorded, and what its counts are sums of."""
         rows = np.array(self._rows, np.int64).reshape(len(self._rows), len(_COLUMNS))
-        fused_D, fused_launches = self._fused(rows)
+        softmax = self._operators.get("_log_softmax", -1)
+        fused_D, fused_launches = fused(rows, self._reads, self._writes, softmax)
         accesses = [
             [*reads, *writes] for reads, writes in zip(self._reads, self._writes, strict=True)
         ]
@@ -259,10 +248,10 @@ class WorkLog:
         dtype: int,
         phase: str,
         layer: int,
-        reads: list[_StorageAccess],
-        writes: list[_StorageAccess],
+        reads: list[StorageAccess],
+        writes: list[StorageAccess],
     ) -> None:
-        if phase == "optimizer" and class_index in _FUSIBLE:
+        if phase == "optimizer" and class_index in FUSIBLE:
             class_index = CLASSES.index("optimizer")
         operator = self._operators.setdefault(name, len(self._operators))
         phase_index = PHASES.index(phase) if phase in PHASES else 0
@@ -282,11 +271,11 @@ class WorkLog:
         self._reads.append(reads)
         self._writes.append(writes)
 
-    def _access(self, tensor: Tensor, num_bytes: int | None = None) -> _StorageAccess:
+    def _access(self, tensor: Tensor, num_bytes: int | None = None) -> StorageAccess:
         number = self._number_of(tensor)
         offset = int(tensor.storage_offset()) * tensor.element_size()
         size = _bytes(tensor) if num_bytes is None else num_bytes
-        return _StorageAccess(
+        return StorageAccess(
             -1 if number is None else number, offset, size, tensor.untyped_storage().nbytes()
         )
 
@@ -307,101 +296,10 @@ class WorkLog:
         self._known[func] = operator
         return operator
 
-    def _fused(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bytes of every access, and the launches, where each run of element-wise
-        operators and reductions is one kernel.
-
-        A run reads each tensor from before it once, and writes those that are read after it, but
-        for log-softmaxes, see `_computed_again`. Inductor's choices differ in detail.
-        """
-        again = self._computed_again(rows)
-        last_read: dict[int, int] = {}
-        for index, reads in enumerate(self._reads):
-            for access in reads:
-                last_read[access.number] = index
-        fused: list[int] = []
-        launches = np.zeros(len(rows), np.int64)
-        start = 0
-        while start < len(rows):
-            end = self._end_of_run(rows, start)
-            last_written = {
-                access.number: index
-                for index in range(start, end)
-                for access in self._writes[index]
-            }
-            seen: dict[int, dict[int, int]] = {}
-            for index in range(start, end):
-                is_joined = rows[index, 7] in _FUSIBLE
-                fused += [
-                    _unseen(again.get(access.number, access) if is_joined else access, seen)
-                    for access in self._reads[index]
-                ]
-                for access in self._writes[index]:
-                    leaves = (
-                        access.number not in again
-                        and last_written[access.number] == index
-                        and last_read.get(access.number, len(rows)) >= end
-                    )
-                    fused.append(
-                        access.num_bytes if access.number == -1 or leaves or end == start + 1 else 0
-                    )
-                    _unseen(access, seen)
-            launches[start] = rows[start, 5] if end == start + 1 else 1
-            start = end
-        return np.array(fused, np.int64), launches
-
-    def _computed_again(self, rows: np.ndarray) -> dict[int, _StorageAccess]:
-        """Return what a log-softmax reads, by the number of the storage that it writes.
-
-        Inductor writes only each row's maximum and sum, and computes the rest again from the logits
-        where an element-wise operator reads it (the two kernels of `piece_losses_to_compile`).
-        Logits that were converted before are read as they were.
-        """
-        again: dict[int, _StorageAccess] = {}
-        for index in np.flatnonzero(rows[:, 11] == self._operators.get("_log_softmax", -1)):
-            read, written = self._reads[index][0], self._writes[index][0]
-            if index and [read.number] == [each.number for each in self._writes[index - 1]]:
-                read = self._reads[index - 1][0]
-            again[written.number] = read
-        return again
-
-    def _end_of_run(self, rows: np.ndarray, start: int) -> int:
-        """Return the end of the chain of fusible operators that begins at `start`: a product or
-        another block, phase or part ends it.
-        """
-        if rows[start, 7] not in _FUSIBLE:
-            return start + 1
-        end = start + 1
-        while (
-            end < len(rows)
-            and rows[end, 7] in _FUSIBLE
-            and (rows[end, 8:11] == rows[start, 8:11]).all()
-        ):
-            end += 1
-        return end
-
-
-def _unseen(access: _StorageAccess, seen: dict[int, dict[int, int]]) -> int:
-    """Bytes of a storage that a chain meets for the first time; from now on it has met them. `seen`
-    is by storage, then by offset.
-    """
-    if access.number == -1:
-        return access.num_bytes
-    parts = seen.setdefault(access.number, {})
-    new_bytes = max(
-        0,
-        min(
-            access.num_bytes - parts.get(access.offset, 0),
-            access.storage_bytes - sum(parts.values()),
-        ),
-    )
-    parts[access.offset] = parts.get(access.offset, 0) + new_bytes
-    return new_bytes
-
 
 def is_fusible(func: Any) -> bool:
     """Return whether a compiler joins an operator with those before and after it."""
-    return CLASSES.index(_class_of(_name_of(func), func)) in _FUSIBLE
+    return CLASSES.index(_class_of(_name_of(func), func)) in FUSIBLE
 
 
 def _name_of(func: Any) -> str:
