@@ -2,7 +2,7 @@
 reductions are one kernel each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +11,6 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES
 
 FUSIBLE = {CLASSES.index(name) for name in ("pointwise", "transcendental", "reduction", "copy")}
 """Classes that a compiler joins into one kernel (torch.compile, Inductor's scheduler)."""
-
-
 _PRODUCTS = {CLASSES.index(name) for name in MATRIX_CLASSES}
 
 
@@ -45,11 +43,8 @@ def fused(
         reads, writes: Of each operator.
         softmax: Number of the operator log-softmax.
     """
-    last_read = {access.number: index for index, each in enumerate(reads) for access in each}
     again = _logits(rows, reads, writes, softmax)
-    last_product = dict.fromkeys(again, -1) | {
-        number: index for number, index in last_read.items() if rows[index, 7] in _PRODUCTS
-    }
+    last_read = _last_reads(rows, reads, again)
     found: list[int] = []
     launches = np.zeros(len(rows), np.int64)
     start = 0
@@ -65,8 +60,7 @@ def fused(
                 for access in reads[index]
             ]
             for access in writes[index]:
-                readers = last_product if access.number in again else last_read
-                is_read = readers.get(access.number, len(rows)) >= run.stop
+                is_read = last_read.get(access.number, len(rows)) >= run.stop
                 leaves = is_read and last_written[access.number] == index
                 is_kept = access.number == -1 or is_alone or leaves
                 found.append(access.num_bytes * (is_kept and rows[index, 11] != softmax))
@@ -91,6 +85,20 @@ def _logits(
             read = reads[before][0]
         found[writes[index][0].number] = read
     found.pop(-1, None)
+    return found
+
+
+def _last_reads(rows: np.ndarray, reads: Accesses, again: Container[int]) -> dict[int, int]:
+    """Return the last operator that reads each storage; of what is computed again the last product
+    that reads it, -1 where none does.
+    """
+    found = {}
+    for index, each in enumerate(reads):
+        for access in each:
+            if access.number not in again or rows[index, 7] in _PRODUCTS:
+                found[access.number] = index
+            else:
+                found.setdefault(access.number, -1)
     return found
 
 
