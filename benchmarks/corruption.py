@@ -2,7 +2,7 @@
 changed without a word.
 
     python benchmarks/corruption.py [--trials 400] [--seed 0] [--minutes 10] [--folder FOLDER]
-                                    [--share 1/2] [--only WORD] [--numbers N...] [--again]
+                                    [--share 1/2] [--only PATTERN] [--numbers N...] [--again]
                                     [--record NAME]
 
 Finished and unfinished runs of every kind are made once, and mirrors of runs, a study, a chain of
@@ -36,7 +36,7 @@ from typing import Any
 import torch
 
 from brimful.base.rundir import Lease
-from damaged_runs import Reply, Run, kept, prepare, quickened
+from damaged_runs import LOST, Reply, Run, kept, prepare, quickened, rates_of
 from record import commit, write_record
 
 PAGE_BYTES = 4096
@@ -45,7 +45,8 @@ OUTCOMES = ("same", "told", "repaired", "refused", "silent", "traceback")
 """From the best to the worst. `same`: every answer is that of the undamaged run. `told`: an answer
 differs or is missing, and what is printed says that something is damaged. `repaired`: a verb ended
 with one message and exit code 2, and after what the message advises the answers are those of the
-undamaged run; `refused`: they are not. `silent`: another answer without a word."""
+undamaged run; where one is not, and the advised command says that the best model is lost, that is
+`told`, else `refused`. `silent`: another answer without a word."""
 BAD = OUTCOMES[3:]
 _TELLS = re.compile(
     r"damaged|lost|missing|cannot be read|cannot be used|is not in the run folder|quarantine"
@@ -237,8 +238,9 @@ def attempt(
         if worst == "refused":
             again = run.follow(replies[where[0]].printed)
             outcomes = {verb: baseline.judge(verb, reply) for verb, reply in again.items()}
-            if again and all(outcome == "same" for outcome in outcomes.values()):
-                worst = "repaired"
+            right = {"told" if LOST.search(reply.printed) else "same" for reply in again.values()}
+            if again and {*outcomes.values()} <= right | {"same"}:
+                worst = "told" if "told" in outcomes.values() else "repaired"
             else:
                 detail += f" | after the advice: {outcomes}"
                 detail += "".join(each.printed.strip()[-300:] for each in again.values())
@@ -297,7 +299,7 @@ def make_trials(options: argparse.Namespace, folder: Path) -> None:
     path = folder / RESULTS
     numbers = numbers_to_do(options, read_results(path, options.seed))
     made = folder / f"made-{options.share.replace('/', '-of-')}"
-    with quickened():
+    with quickened(rates_of(folder)):
         runs = prepare(made, options.only)
         baseline = functools.cache(Baseline.of)
         gc.collect()
@@ -319,7 +321,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10, help="no trial starts after these")
-    parser.add_argument("--only", default="", help="runs whose name holds this")
+    parser.add_argument("--only", default="", help="pattern of runs' names")
     parser.add_argument("--folder", type=Path, help="keeps runs and results there")
     parser.add_argument("--share", default="1/1", help="which part of the trials, of how many")
     parser.add_argument("--numbers", type=int, nargs="+", help="only these trials")

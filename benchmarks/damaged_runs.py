@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -99,6 +99,8 @@ PAIRS = "".join(
 )
 REWARDED = QUESTIONS.replace("[a-z ]+", "(?s)[^e]*") * 3
 _AGES = re.compile(r"[^,\n]* ago|did not change for [\w ]*")
+LOST = re.compile(r"^.*the model is that of step \d+: .* is lost$", re.MULTILINE)
+"""Said where a damage hit both a run's model and the checkpoint that it was made from."""
 PRELOADED = [
     "damaged_runs",
     "brimful.chains.pipeline",
@@ -160,6 +162,17 @@ def killed_in_update(number: int) -> Iterator[None]:
             yield
     finally:
         loop.guarded_update = update  # type: ignore[attr-defined]
+
+
+def rates_of(campaign: Path) -> dict[str, float]:
+    """Return the machine's rates as the first process of a campaign measured them: a plan that lost
+    the kept ones is then that of before, in whichever process it is made.
+    """
+    path = campaign / "rates.json"
+    if not path.exists():
+        rates = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
+        path.write_text(json.dumps(rates), encoding="utf-8")
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _as_empty_svg(_figure: Figure, file: Any, **_options: Any) -> None:
@@ -345,10 +358,18 @@ class Run:
         return {"train": Reply(0, self.weights(), "")} if self.is_finished else {}
 
     def follow(self, advice: str) -> Mapping[str, Reply]:
-        """Do what a message advises; return the replies that must be those of the undamaged run."""
+        """Do what a message advises; return the replies that must be those of the undamaged run.
+        They have the line, too, by which the advised command says that the best model is lost.
+        """
         if re.search(r"the command that trained it|the same [`\w ]*command", advice):
             trained = self.train()
-            return self.users() if self.is_finished else {"train": trained}
+            if not self.is_finished:
+                return {"train": trained}
+            lost = "\n".join(LOST.findall(trained.printed))
+            return {
+                verb: replace(reply, printed=f"{lost}\n{reply.printed}")
+                for verb, reply in self.users().items()
+            }
         if "brimful evaluate" in advice:
             return self.users()
         if named := re.search(r"run\.name=([\w.-]+)", advice):
@@ -708,7 +729,7 @@ def _require_done(reply: Reply) -> None:
 
 def prepare(root: Path, only: str = "") -> list[Run]:
     """Go to a folder, make everything that is damaged in it if it is new, each alone in a folder of
-    its own, and return it.
+    its own, and return it; `only` is a pattern of names.
     """
     is_new = not root.exists()
     root.mkdir(parents=True, exist_ok=True)
@@ -731,7 +752,7 @@ def prepare(root: Path, only: str = "") -> list[Run]:
         for state in ("finished", "unfinished")
         if state == "finished" or word not in ONLY_FINISHED
     ]
-    runs = [run for run in every if only in run.name]
+    runs = [run for run in every if re.search(only, run.name)]
     for run in runs:
         if not run.home.exists():
             run.make()
