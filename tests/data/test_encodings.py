@@ -2,8 +2,12 @@
 named by its place.
 """
 
+import bz2
 import gzip
 import io
+import lzma
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -140,6 +144,26 @@ def test_a_file_that_unpacks_to_far_more_than_text_does_is_refused(
         list(decoded_lines(path))
     assert len(list(decoded_lines(written(tmp_path / "zeros.txt", line * 20_000)))) == 20_000
     assert len(list(decoded_lines(written(tmp_path / "less.txt.gz", line * 10_000)))) == 10_000
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_newlines_without_end_are_refused_before_the_file_is_read_to_its_end(
+    pack: Callable[[bytes], bytes],
+    tmp_path: Path,
+    refuses: Refuses,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is a line: those that a large file may unpack to would take minutes."""
+    monkeypatch.setattr(encodings, "_MOST_UNPACKED_BYTES", 1 << 16)
+    end = {gzip.compress: "gz", bz2.compress: "bz2", lzma.compress: "xz"}[pack]
+    noise = random.Random(0).randbytes(1 << 20)
+    path = tmp_path / f"lines.txt.{end}"
+    path.write_bytes(pack(b"\n" * (8 << 20)) + pack(noise))
+    num_lines = 0
+    with refuses(DataError, names=[str(path), "what was read of it"]):
+        for _ in decoded_lines(path, "latin-1"):
+            num_lines += 1
+    assert num_lines < 4 << 20
 
 
 def test_a_line_longer_than_memory_should_hold_is_named(

@@ -36,8 +36,8 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a damaged or missing file raises."""
 _UNPACKERS = {".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd"}
 _MOST_UNPACKED, _MOST_UNPACKED_BYTES = 100, 1 << 24
-"""A compressed file may unpack to so many times its size, or to so many bytes, whichever is more.
-Text shrinks to a third or a tenth.
+"""What was read of a compressed file may unpack to so many times its size, or to so many bytes,
+whichever is more. Text shrinks to a third or a tenth.
 """
 _NUL_SHARE = 0.4
 """So many of the bytes in even, or in odd places are NUL: UTF-16 of mostly Latin text, without a
@@ -156,29 +156,29 @@ def open_raw(path: Path) -> BinaryIO:
     return open(path, "rb")
 
 
-def _open_zst(path: Path) -> Any:
+def _open_zst(packed: BinaryIO) -> Any:
     # Python's own library has it from 3.14 on; half a second to import, which only such files need.
     import pyarrow  # noqa: PLC0415
 
-    return pyarrow.input_stream(str(path), compression="zstd")
+    return pyarrow.input_stream(packed, compression="zstd")
 
 
-_OPENERS: Mapping[str, Callable[[Path], Any]] = MappingProxyType(
+_OPENERS: Mapping[str, Callable[[BinaryIO], Any]] = MappingProxyType(
     {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zst}
 )
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a compressed file, up to a size that no text has.
+    """The content of a compressed file, as far as its size is one that text has.
 
     Raises (when it is read):
-        DataError: there is more.
+        DataError: what was read unpacks to more.
     """
 
-    def __init__(self, path: Path, open_unpacked: Callable[[Path], Any]) -> None:
+    def __init__(self, path: Path, open_unpacked: Callable[[BinaryIO], Any]) -> None:
         self._path = path
-        self._most_bytes = max(_MOST_UNPACKED_BYTES, _MOST_UNPACKED * path.stat().st_size)
-        self._file = open_unpacked(path)
+        self._packed = open(path, "rb")  # noqa: SIM115  # closed with this
+        self._file = open_unpacked(self._packed)
         self._num_bytes = 0
 
     def readable(self) -> bool:
@@ -187,16 +187,18 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         num_bytes: int = self._file.readinto(buffer)
         self._num_bytes += num_bytes
-        if self._num_bytes > self._most_bytes:
+        most_bytes = max(_MOST_UNPACKED_BYTES, _MOST_UNPACKED * self._packed.tell())
+        if self._num_bytes > most_bytes:
             raise DataError(
-                f"{self._path} unpacks to more than {format_bytes(self._most_bytes)},"
-                f" {_MOST_UNPACKED} times its size or more, which no text does. If it is meant to,"
-                f" unpack it ({_UNPACKERS[self._path.suffix.lower()]}) and name the unpacked file."
+                f"{self._path} unpacks to more than {format_bytes(most_bytes)}, {_MOST_UNPACKED}"
+                " times what was read of it or more, which no text does. If it is meant to, unpack"
+                f" it ({_UNPACKERS[self._path.suffix.lower()]}) and name the unpacked file."
             )
         return num_bytes
 
     def close(self) -> None:
         self._file.close()
+        self._packed.close()
         super().close()
 
 
