@@ -14,7 +14,8 @@ is asked again. Verbs run in this process. A folder in memory (such as /dev/shm)
 
 With a folder, results are kept there: a trial that has one is not made again, so that a campaign
 can be stopped and go on, and several commands can each make a share of it (1/2 and 2/2). `--again`
-makes those anew that ended badly. The record has the newest result of each trial.
+makes those anew that ended badly. The record has the newest result of each trial of the folder,
+whatever its seed.
 """
 
 import argparse
@@ -257,13 +258,14 @@ def counts(trials: Sequence[Trial], field: str) -> dict[str, dict[str, int]]:
 
 
 def record_of(results: Sequence[Trial]) -> Mapping[str, Any]:
-    """Return what the record keeps of results in order: counts over the newest of each trial, those
-    that end badly, and those that did so before.
+    """Return what the record keeps of results in order: counts over the newest of each trial, of each
+    seed, those that end badly, and those that did so before.
     """
     newest = {(trial.seed, trial.number): trial for trial in results}
     trials = list(newest.values())
     before = (trial for trial in results if trial.is_bad and trial not in trials)
     return {
+        "seeds": dict(sorted(Counter(trial.seed for trial in trials).items())),
         "n": len(trials),
         "outcomes": dict(Counter(trial.outcome for trial in trials)),
         "by_run": counts(trials, "run"),
@@ -275,13 +277,12 @@ def record_of(results: Sequence[Trial]) -> Mapping[str, Any]:
     }
 
 
-def read_results(path: Path, seed: int) -> list[Trial]:
-    """Return the results of a seed in the order in which they were made."""
+def read_results(path: Path) -> list[Trial]:
+    """Return the results, of all seeds, in the order in which they were made."""
     if not path.exists():
         return []
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    trials = (Trial(**{**row, "where": tuple(row["where"])}) for row in rows)
-    return [trial for trial in trials if trial.seed == seed]
+    return [Trial(**{**row, "where": tuple(row["where"])}) for row in rows]
 
 
 def numbers_to_do(options: argparse.Namespace, results: Sequence[Trial]) -> list[int]:
@@ -297,7 +298,8 @@ def numbers_to_do(options: argparse.Namespace, results: Sequence[Trial]) -> list
 def make_trials(options: argparse.Namespace, folder: Path) -> None:
     """Make the trials that are to be done in a folder, and append their results."""
     path = folder / RESULTS
-    numbers = numbers_to_do(options, read_results(path, options.seed))
+    of_seed = [trial for trial in read_results(path) if trial.seed == options.seed]
+    numbers = numbers_to_do(options, of_seed)
     made = folder / f"made-{options.share.replace('/', '-of-')}"
     with quickened(rates_of(folder)):
         runs = prepare(made, options.only)
@@ -333,9 +335,9 @@ def main() -> None:
         folder = (options.folder or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         make_trials(options, folder)
-        record = record_of(read_results(folder / RESULTS, options.seed))
+        record = record_of(read_results(folder / RESULTS))
         os.chdir("/")
-    write_record(options.record, {"seed": options.seed, **record})
+    write_record(options.record, record)
     print(json.dumps(record, indent=1))
     sys.exit(bool(record["bad"]))
 

@@ -36,6 +36,7 @@ def table() -> str:
         *_corrupted("corruption", ""),
         *_corrupted("corruption_further", ", pairs, rewards, bases and caches among them"),
         *_corrupted("corruption_ranks", ", and runs of two ranks"),
+        *_corrupted("corruption_present", ", all kinds again, finished runs above all"),
         *_mirrored(),
         *_monitored(),
         *_kept_torch(),

@@ -31,7 +31,9 @@ def free_port() -> int:
 
 
 def test_a_run_goes_on_with_a_text_until_ctrl_c() -> None:
-    """The command in a process of its own; it answers as soon as it says so."""
+    """The command in a process of its own; it answers as soon as it says so, and prints nothing of
+    what it is asked.
+    """
     port = free_port()
     run = RUNS / "documents-finished"
     command = [sys.executable, "-m", "brimful", "serve", str(run), "--port", str(port)]
@@ -51,7 +53,7 @@ def test_a_run_goes_on_with_a_text_until_ctrl_c() -> None:
                 said += line
             answer = httpx2.post(
                 f"http://127.0.0.1:{port}/v1/completions",
-                json={"model": run.name, "prompt": "the cat", "max_tokens": 4},
+                json={"model": run.name, "prompt": "the cat\x1b]0;owned\x07", "max_tokens": 4},
                 headers={"Authorization": "Bearer secret", "Host": "mine.example"},
                 timeout=60,
             )
@@ -63,6 +65,8 @@ def test_a_run_goes_on_with_a_text_until_ctrl_c() -> None:
             rest = server.stdout.read() if server.stdout else ""
             server.wait()
     assert "Traceback" not in rest
+    assert not {"\x1b", "\x07"} & {*said, *rest}
+    assert "owned" not in said + rest
 
 
 def test_without_its_packages_a_server_is_refused_with_how_to_install_them(

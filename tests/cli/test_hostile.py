@@ -24,6 +24,23 @@ optimizer: {learning_rate: 1.0e-2, warmup: 2}
 sample: {prompt: "owned", tokens: 40, temperature: 0.0}
 plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 """
+ROUNDS = """\
+name: rounds
+method: sft
+model: runs/hostile/model
+sequence_length: 32
+batch: {sequences: 4}
+training: {steps: 2}
+data: {path: examples.jsonl, validation: 0.2, long_documents: drop}
+optimizer: {learning_rate: 1.0e-3}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false}
+rft:
+  questions: {path: questions.jsonl}
+  verifier: regex
+  samples_per_prompt: 2
+  keep_per_prompt: 1
+  max_new_tokens: 24
+"""
 
 
 @pytest.fixture
@@ -33,12 +50,21 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TERM", "xterm-256color")
     (tmp_path / "corpus.txt").write_text((ESCAPES * 40 + "\n") * 40, encoding="utf-8")
     (tmp_path / "hostile.yaml").write_text(RECIPE, encoding="utf-8")
+    (tmp_path / "rounds.yaml").write_text(ROUNDS, encoding="utf-8")
+    rows: dict[str, list[dict[str, str]]] = {
+        "questions": [{"question": "owned", "answer": "(?s).*", "kind": ESCAPES}],
+        "examples": [{"prompt": "owned"[:n], "completion": f"{ESCAPES}{n}"} for n in range(1, 20)],
+    }
+    for name, each in rows.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, each)), encoding="utf-8")
     return tmp_path
 
 
 @pytest.mark.usefixtures("warm_processes")
 def test_what_a_model_writes_moves_no_terminal(hostile: Path) -> None:
-    """The sample of `train`, answers of `generate`, one, several and in conversation, and `report`."""
+    """The sample of `train`, answers of `generate`, one, several and in conversation, `report`, and
+    `sample`, which names an answer that it cannot keep and a kind of question.
+    """
     greedy = "--temperature=0 --tokens=40"
     for command in (
         "train hostile.yaml",
@@ -46,10 +72,11 @@ def test_what_a_model_writes_moves_no_terminal(hostile: Path) -> None:
         f"generate hostile --prompt owned --samples 2 {greedy}",
         f"generate hostile {greedy}",
         "report hostile",
+        "sample rounds.yaml",
     ):
         asked = f"{sys.executable} -m brimful {command}"
         printed, ended, _ = on_terminal(rf"printf 'owned\n\n' | {asked}", hostile, os.environ)
-        assert ended == 0, printed
+        assert ended == (2 if "sample" in command.split() else 0), printed
         assert "\x1b]" not in printed, command
         assert not {"\x07", "\x9b"} & {*printed}, command
         assert "\x1b[2J" not in printed, command
