@@ -1,9 +1,11 @@
 """The page of licences is what its command makes, and an audit that asked nobody says so."""
 
 import re
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from audit import NOT_ASKED, PAGE, WEAK, needed, page, verdict
@@ -51,3 +53,11 @@ def test_what_could_not_be_looked_up_is_no_clean_bill(
     packages: list[dict[str, object]], code: int
 ) -> None:
     assert verdict(packages)[1] == code
+
+
+def test_no_jinja_with_known_ways_out_of_its_sandbox_is_admitted() -> None:
+    """3.1.6 mended the last of them (CVE-2025-27516)."""
+    needs = [Requirement(each) for each in requires("brimful") or ()]
+    (jinja,) = [each.specifier for each in needs if each.name == "jinja2" and not each.marker]
+    assert "3.1.6" in jinja
+    assert not {"3.1.0", "3.1.4", "3.1.5"} & {*jinja.filter(["3.1.0", "3.1.4", "3.1.5"])}

@@ -3,6 +3,7 @@
 import gc
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from corruption import (
     damage,
     files_of,
 )
-from damaged_runs import Reply, Run, kept, prepare, quickened
+from damaged_runs import Reply, Run, kept, prepare, quickened, rates_of
 
 NUM_TRIALS = 24
 """Of each run; `python benchmarks/corruption.py` does more, on runs of every kind."""
@@ -36,6 +37,50 @@ def test_no_damage_of_a_run_folder_is_silent(
             _require_no_silence(runs)
         finally:
             gc.unfreeze()
+
+
+def test_every_process_of_a_campaign_plans_by_the_same_rates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = iter([{"fp32": 1.0}, {"fp32": 2.0}])
+    monkeypatch.setattr(
+        "brimful.hardware.calibrate.measure_matrix_rates", lambda *_: next(measured)
+    )
+    assert [rates_of(tmp_path) for _ in range(2)] == [{"fp32": 1.0}] * 2
+
+
+@pytest.mark.parametrize(
+    ("trained", "outcome"),
+    [
+        ("the model is that of step 6: the checkpoint of step 3, the best, is lost", "told"),
+        ("B301: a damaged checkpoint was put in quarantine (step 3)", "refused"),
+    ],
+)
+def test_another_model_after_the_advice_is_right_only_where_it_is_said_that_the_best_is_lost(
+    trained: str, outcome: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "documents-finished" / "documents-finished"
+    folder.mkdir(parents=True)
+    (folder / "a").write_text("a")
+    run = _Unrepaired(tmp_path, "documents-finished", trained)
+    trial = attempt(run, Baseline({"evaluate": Reply(0, {"loss": 1}, "")}), random.Random(0))
+    assert trial.outcome == outcome
+
+
+@dataclass(frozen=True)
+class _Unrepaired(Run):
+    """Refused, and after the advised training another model."""
+
+    printed: str
+
+    def look(self) -> dict[str, Reply]:
+        return {"evaluate": Reply(2, {}, "run the command that trained it again")}
+
+    def train(self, name: str = "", *options: str) -> Reply:
+        return Reply(0, {}, self.printed)
+
+    def users(self) -> dict[str, Reply]:
+        return {"evaluate": Reply(0, {"loss": 2}, "")}
 
 
 def _require_no_silence(runs: list[Run]) -> None:
