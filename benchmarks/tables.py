@@ -37,6 +37,9 @@ def table() -> str:
         *_corrupted("corruption_further", ", pairs, rewards, bases and caches among them"),
         *_corrupted("corruption_ranks", ", and runs of two ranks"),
         *_corrupted("corruption_present", ", all kinds again, finished runs above all"),
+        *_corrupted(
+            "corruption_finished", ", finished runs, bases, mirrors and drawings once more"
+        ),
         *_mirrored(),
         *_monitored(),
         *_kept_torch(),
@@ -169,7 +172,8 @@ def _told(figure: dict[str, Any] | None, form: str, unit: int) -> str:
 
 def _record(name: str) -> tuple[dict[str, Any], str]:
     record = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
-    return record, f"`{record['command']}`, [record](../benchmarks/records/{name}.json)"
+    command = record["command"].replace("|", r"\|")  # which would end a cell of the table
+    return record, f"`{command}`, [record](../benchmarks/records/{name}.json)"
 
 
 def _over(result: dict[str, Any], best: str) -> str:
