@@ -59,8 +59,8 @@ def rows_not_searched() -> Iterator[None]:
 
 
 def attends_within(model: PreTrainedModel) -> bool:
-    """Return whether a model has this module's attention, which keeps the examples of a packed row
-    apart by their lengths.
+    """Return whether a model attends by this module, which keeps the examples of a packed row apart
+    by their lengths.
     """
     return bool(model.config.get_text_config(decoder=True)._attn_implementation == NAME)
 

@@ -11,9 +11,10 @@ from brimful.base.version import version_of
 from brimful.recipe import Recipe
 
 COLD_S = (7.0, 30.0, 60.0)
-"""Low, expected and high time where nothing was compiled before. One graph serves all blocks, so
-depth does not matter. Measured on a CPU: 39 s of CPU time, 29 of them in compilers that run side by
-side (docs/log); high is an assumption for GPUs that tune their kernels.
+"""Low, expected and high seconds of compiling where nothing was compiled before. All blocks share
+one graph, so the number of blocks does not matter. Measured on a CPU: 39 s of CPU time, 29 of them
+in compilers that run side by side (docs/log); high is an assumption for GPUs that tune their
+kernels.
 """
 WARM_S = (4.0, 8.0, 20.0)
 """The same where a run compiled these blocks before: 8 s measured on a CPU (docs/log); low and high

@@ -12,6 +12,8 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES
 FUSIBLE = {CLASSES.index(name) for name in ("pointwise", "transcendental", "reduction", "copy")}
 """Classes that a compiler joins into one kernel (torch.compile, Inductor's scheduler)."""
 _PRODUCTS = {CLASSES.index(name) for name in MATRIX_CLASSES}
+_LAUNCHES, _CLASS, _PLACE, _OPERATOR = 5, 7, slice(8, 11), 11
+"""Columns of `working.WorkLog`; the place is an operator's part, phase and layer."""
 
 
 class StorageAccess(NamedTuple):
@@ -54,7 +56,7 @@ def fused(
         is_alone = len(run) == 1
         seen: dict[int, dict[int, int]] = {}
         for index in run:
-            is_joined = rows[index, 7] in FUSIBLE
+            is_joined = rows[index, _CLASS] in FUSIBLE
             found += [
                 _unseen(again.get(access.number, access) if is_joined else access, seen)
                 for access in reads[index]
@@ -63,9 +65,9 @@ def fused(
                 is_read = last_read.get(access.number, len(rows)) >= run.stop
                 leaves = is_read and last_written[access.number] == index
                 is_kept = access.number == -1 or is_alone or leaves
-                found.append(access.num_bytes * (is_kept and rows[index, 11] != softmax))
+                found.append(access.num_bytes * (is_kept and rows[index, _OPERATOR] != softmax))
                 _unseen(access, seen)
-        launches[start] = rows[start, 5] if is_alone else 1
+        launches[start] = rows[start, _LAUNCHES] if is_alone else 1
         start = run.stop
     return np.array(found, np.int64), launches
 
@@ -79,9 +81,11 @@ def _logits(
     where an element-wise operator reads it (the two kernels of `piece_losses_to_compile`).
     """
     found = {}
-    for index in np.flatnonzero(rows[:, 11] == softmax).tolist():
+    for index in np.flatnonzero(rows[:, _OPERATOR] == softmax).tolist():
         read, before = reads[index][0], index - 1
-        if rows[before, 7] in FUSIBLE and read.number in {each.number for each in writes[before]}:
+        if rows[before, _CLASS] in FUSIBLE and read.number in {
+            each.number for each in writes[before]
+        }:
             read = reads[before][0]
         found[writes[index][0].number] = read
     found.pop(-1, None)
@@ -95,7 +99,7 @@ def _last_reads(rows: np.ndarray, reads: Accesses, again: Container[int]) -> dic
     found = {}
     for index, each in enumerate(reads):
         for access in each:
-            if access.number not in again or rows[index, 7] in _PRODUCTS:
+            if access.number not in again or rows[index, _CLASS] in _PRODUCTS:
                 found[access.number] = index
             else:
                 found.setdefault(access.number, -1)
@@ -106,11 +110,13 @@ def _end_of_run(rows: np.ndarray, start: int) -> int:
     """Return the end of the chain of fusible operators that begins at `start`: a product or another
     block, phase or part ends it.
     """
-    if rows[start, 7] not in FUSIBLE:
+    if rows[start, _CLASS] not in FUSIBLE:
         return start + 1
     end = start + 1
     while (
-        end < len(rows) and rows[end, 7] in FUSIBLE and (rows[end, 8:11] == rows[start, 8:11]).all()
+        end < len(rows)
+        and rows[end, _CLASS] in FUSIBLE
+        and (rows[end, _PLACE] == rows[start, _PLACE]).all()
     ):
         end += 1
     return end
