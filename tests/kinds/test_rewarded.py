@@ -57,16 +57,6 @@ from measured_steps import measure_steps
 
 ANSWERS = 3
 """In a micro-batch."""
-SAID = [
-    "method=grpo",
-    "batch.sequences=8",
-    "training.steps=6",
-    "rewards.verifiers={regex: 1.0}",
-    "rewards.samples_per_prompt=4",
-    "rewards.max_new_tokens=6",
-    "evaluation.base=never",
-    "evaluation.every=3",
-]
 WAYS = {
     "one update": [],
     "several": ["rewards.batches=2", "rewards.passes=2", "rewards.loss=dapo"],
@@ -74,20 +64,6 @@ WAYS = {
     "better ones": ["rewards.negative_weight=0"],
     "full": ["adapter=null", "rewards.loss=gspo", "optimizer.learning_rate=1e-3"],
 }
-
-
-@pytest.fixture
-def asking(tuning: Callable[..., Recipe], tmp_path: Path) -> Callable[..., Recipe]:
-    """`asking("key=value", ...)` gives a recipe that rewards answers with an "a", "e" or space in
-    them, with overrides.
-    """
-    path = tmp_path / "questions.jsonl"
-    rows = [
-        {"prompt": f"Say something, {number}:", "completion": "(?s).*[ae ].*"}
-        for number in range(40)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return lambda *overrides: tuning(*SAID, f"data.path={path}", *overrides)
 
 
 def _rounds(folder: Path) -> list[dict[str, Any]]:
@@ -421,7 +397,7 @@ def test_a_reward_that_is_not_finite_is_counted_as_a_failure_and_none_is_given(
     answers = ["nan", "inf", "-inf", "1e308", "0.5"]
     assert judges.rewards([(question, each) for each in answers]) == [0, 0, 0, 0, 1.0]
     said = ["nan", "inf", "-inf", "inf"]
-    assert judges.failures == [f"{path}: {each}" for each in said]
+    assert judges.odd["failed"] == [f"{path}: {each}" for each in said]
 
 
 def test_a_run_does_not_go_on_with_another_file_of_rewards(
@@ -452,7 +428,12 @@ def test_answers_that_game_the_tests_of_programs_are_not_rewarded() -> None:
     judges = Judges(RewardsRecipe(verifiers={"mbpp": 1.0}))
     answers = [row["code"], *CHEATS]
     assert judges.rewards([(question, str(each)) for each in answers]) == [1.0, 0, 0, 0, 0]
-    assert not judges.failures
+    assert not judges.odd["failed"]
+    assert judges.odd["gamed"] == [
+        "mbpp: SystemExit: 0",
+        "mbpp: the assertion in line 2 of the tests does not hold; it returned a value that equals"
+        " everything, which is not plain data",
+    ]
     marked = Judges(RewardsRecipe(verifiers={"number": 1.0}))
     number = RewardedQuestion("q", "2 + 1?", (), "3", {}, "here")
     many = "".join(f"<answer>{each}</answer>" for each in range(10))

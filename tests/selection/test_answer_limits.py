@@ -7,13 +7,14 @@ from brimful.recipe.rewards import RewardsRecipe
 from brimful.selection.answer_journal import DrawnAnswer
 from brimful.selection.answer_limits import agreement, passed
 
-FINE = {"entropy": 0.5, "cut": 0.1, "equal": 0.3, "empty": 0.0, "failed": 0.0}
+FINE = {"entropy": 0.5, "cut": 0.1, "equal": 0.3, "empty": 0.0, "failed": 0.0, "gamed": 0.0}
 BEYOND = {
     "entropy collapses": ({"entropy": 0.001}, {"least_entropy": 0.0}),
     "answers grow until they are cut": ({"cut": 0.95}, {"most_cut": 0.99}),
     "rewards are equal": ({"equal": 1.0}, {}),
     "answers are empty": ({"empty": 0.6}, {"most_empty": 0.7}),
     "verifiers fail": ({"failed": 0.2}, {"most_failed": 0.3}),
+    "answers game their tests": ({"gamed": 0.2}, {"most_gamed": 0.3}),
 }
 
 

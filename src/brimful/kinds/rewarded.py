@@ -31,7 +31,7 @@ from brimful.planning.writing import ANSWER_SHARE
 from brimful.recipe import Recipe
 from brimful.recipe.rewards import rewards_of
 from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal, DrawnAnswer
-from brimful.selection.answer_limits import agreement, passed
+from brimful.selection.answer_limits import agreement, odd_answers, passed
 from brimful.selection.answer_rounds import (
     NUMBER,
     AnswerBatch,
@@ -132,7 +132,7 @@ class RewardedRunData(ExampleRunData):
     @property
     def objective(self) -> Mapping[str, Any]:
         limits = {"stop", "patience", "least_entropy"}
-        limits |= {f"most_{each}" for each in ("cut", "equal", "empty", "failed")}
+        limits |= {f"most_{each}" for each in ("cut", "equal", "empty", "failed", "gamed")}
         since = {"overlong": None, "negative_weight": 1.0}
         limits |= {name for name, usual in since.items() if getattr(self.rules, name) == usual}
         rewards = self.rules.model_dump(mode="json", exclude=limits)
@@ -263,12 +263,7 @@ class RewardedRunData(ExampleRunData):
         sampled_s = time.perf_counter() - started_s
         pairs = [(ask.question, answer.text) for ask, answer in zip(asks, drawn, strict=True)]
         rewards = without_overlong(rules, self.judges.rewards(pairs), drawn)
-        failures = self.judges.failures
-        if failures:
-            told.append(
-                f"{plural(len(failures), 'answer')} of round {number + 1} got no reward from a"
-                f" verifier that failed; the first: {failures[0]}"
-            )
+        told += odd_answers(number, self.judges.odd)
         judged_s = time.perf_counter() - started_s - sampled_s
         found: dict[str, Any] = {"weights": weights, "rewards": rewards}
         needs_old = self.recipe.loss_options["rewards"]["old"]
@@ -279,7 +274,7 @@ class RewardedRunData(ExampleRunData):
             told.append(agreement(drawn, at_1 or self._scored(asks, drawn, 1.0)))
             self._is_compared = True
         scored_s = time.perf_counter() - started_s - sampled_s - judged_s
-        found["watched"] = watched_of(rules.samples_per_prompt, rewards, drawn, len(failures))
+        found["watched"] = watched_of(rules.samples_per_prompt, rewards, drawn, self.judges.odd)
         found["seconds"] = {"sampling": sampled_s, "verifying": judged_s, "scoring": scored_s}
         before = [journal.found(each) for each in range(max(0, number - rules.patience), number)]
         watched = [each["watched"] for each in (*before, found) if each]

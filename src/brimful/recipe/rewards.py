@@ -155,6 +155,13 @@ class RewardsRecipe(Section):
             " or give no number; these get no reward from it."
         ),
     )
+    most_gamed: Share = Field(
+        0.1,
+        description=(
+            "Share of a round's answers that may be programs which try to pass their tests without"
+            " being right (docs/sandbox.md)."
+        ),
+    )
     most_equal: PositiveShare = Field(
         1.0, description="Share of a round's groups whose rewards may all be equal."
     )

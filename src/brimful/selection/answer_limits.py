@@ -43,6 +43,16 @@ _LIMITS = {
         "a verifier failed for {value:.0%} of the answers (rewards.most_failed), which get no"
         " reward from it. Its first error is told above: correct the file, and start anew"
     ),
+    "gamed": (
+        "{value:.0%} of the answers are programs that try to pass without being right"
+        " (rewards.most_gamed). How is told above, and they are in "
+        + ANSWERS_FILE
+        + ": rewards.kl=0.02 or fewer steps keep a model closer to what it wrote before"
+    ),
+}
+_ODD = {
+    "failed": "got no reward from a verifier that failed",
+    "gamed": "tried to pass without being right, for which there is no reward",
 }
 
 
@@ -62,6 +72,7 @@ def passed(rules: RewardsRecipe, rounds: Sequence[Mapping[str, float]]) -> Itera
         "equal": lambda value: value >= rules.most_equal,
         "empty": lambda value: value > rules.most_empty,
         "failed": lambda value: value > rules.most_failed,
+        "gamed": lambda value: value > rules.most_gamed,
     }
     for name, told in _LIMITS.items():
         values = [each.get(name, math.nan) for each in reversed(rounds)]
@@ -72,6 +83,20 @@ def passed(rules: RewardsRecipe, rounds: Sequence[Mapping[str, float]]) -> Itera
             raise RequestError(f"{text}. The recipe says to stop there (rewards.stop).")
         if in_a_row == rules.patience:
             yield coded("B328", text)
+
+
+def odd_answers(number: int, odd: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what is told of a round's odd answers (`Judges.odd`).
+
+    Args:
+        number: Number of the round, from 0.
+        odd: Reasons by the name of what is odd.
+    """
+    return [
+        f"{plural(len(each), 'answer')} of round {number + 1} {_ODD[name]}; the first: {each[0]}"
+        for name, each in odd.items()
+        if each
+    ]
 
 
 def agreement(drawn: Sequence[DrawnAnswer], scored: Sequence[Sequence[float]]) -> str:

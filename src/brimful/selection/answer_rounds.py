@@ -184,13 +184,16 @@ def without_overlong(
 
 
 def watched_of(
-    group: int, rewards: Sequence[float], drawn: Sequence[DrawnAnswer], num_failed: int
+    group: int,
+    rewards: Sequence[float],
+    drawn: Sequence[DrawnAnswer],
+    odd: Mapping[str, Sequence[str]],
 ) -> dict[str, float]:
     """Return the means that a round is watched by.
 
     Args:
         group: Answers to a question.
-        num_failed: Answers for which a verifier failed.
+        odd: Why further answers are watched (`Judges.odd`).
     """
     rewards_QG = np.reshape(rewards, (-1, group))
     nats = [-each for answer in drawn for each in answer.log_probs]
@@ -201,6 +204,6 @@ def watched_of(
         "cut": float(np.mean([answer.finish != "end_of_text" for answer in drawn])),
         "equal": float(np.mean(np.ptp(rewards_QG, axis=1) == 0)),
         "empty": float(np.mean([not text for text in said])),
-        "failed": num_failed / len(drawn),
         "entropy": float(np.mean(nats)),
+        **{name: len(each) / len(drawn) for name, each in odd.items()},
     }

@@ -128,8 +128,9 @@ class Judges:
     """Verifiers whose rewards are added.
 
     Attributes:
-        failures: Why files of one's own gave no number for answers that were judged last; these
-            get nothing from them.
+        odd: Of the answers that were judged last, "failed": why files of one's own gave no number,
+            so that there is nothing from them; "gamed": how programs tried to pass without being
+            right.
 
     Args:
         rules: Names them, each with the reward of a right answer.
@@ -144,7 +145,7 @@ class Judges:
             for name in rules.verifiers
         }
         self._rewards = rules.verifiers
-        self.failures: list[str] = []
+        self.odd: dict[str, list[str]] = {}
 
     @property
     def names(self) -> list[str]:
@@ -173,18 +174,20 @@ class Judges:
         Raises:
             RequestError: the machine is too busy to judge programs, or nothing isolates them here.
         """
-        rewards, self.failures = [0.0] * len(answers), []
+        rewards, failed, gamed = [0.0] * len(answers), list[str](), list[str]()
+        self.odd = {"failed": failed, "gamed": gamed}
         for name, verifier in self._verifiers.items():
             with ExitStack() as stack:
                 sandbox = stack.enter_context(Sandbox()) if verifier.needs_sandbox else None
                 verdicts = _verdicts(verifier, answers, sandbox)
+            gamed += [f"{name}: {verdict.games}" for verdict in verdicts if verdict.games]
             for place, verdict in enumerate(verdicts):
                 worth = float(verdict.is_correct) if verdict.worth is None else verdict.worth
                 worth *= self._rewards[name]
                 if math.isfinite(worth):
                     rewards[place] += worth
                 else:
-                    self.failures.append(f"{name}: {verdict.detail or worth}")
+                    failed.append(f"{name}: {verdict.detail or worth}")
         return rewards
 
 

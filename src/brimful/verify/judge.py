@@ -1,6 +1,7 @@
 """Many answers judged at once: by a pure verifier here, programs in the sandbox."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from brimful.base.errors import RequestError
@@ -59,4 +60,5 @@ def _verdict(verifier: Verifier, code: str, result: ProgramResult) -> Verdict | 
         return verifier.verdict(result)
     kind = result.detail.split(":")[0].strip()
     detail = f"error: {kind}" if result.status == "error" and kind else result.status
-    return Verdict.judged(code, code, is_correct=result.status == "passed", otherwise=detail)
+    verdict = Verdict.judged(code, code, is_correct=result.status == "passed", otherwise=detail)
+    return replace(verdict, games=result.detail) if result.games else verdict

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import queue
+import re
 import secrets
 import shutil
 import signal
@@ -25,6 +26,7 @@ from typing import Literal, Self
 from brimful.base.errors import RequestError
 from brimful.base.types import JsonDict
 from brimful.hardware.host import control_group_limits, usable_cores
+from brimful.verify.children import EQUALS
 from brimful.verify.isolation import LEVELS, ProgramLimits
 from brimful.verify.plain import ClosedError, NotPlainError, decode, encode, receive, send
 
@@ -39,6 +41,10 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv.pop()); from brimful.verify.zygote import main;"
     " sys.path.pop(0); main()"
 )
+_GAMES = re.compile(
+    rf"ended itself with status 0|SystemExit(: (0|None))?$|answered with|.*; it returned {EQUALS}"
+)
+"""Details of programs that game their tests."""
 _START_S, _MARGIN_S = 60.0, 10.0
 _OUTPUT_CHARACTERS = 2000
 _LIMIT_NAMES = {
@@ -98,6 +104,14 @@ class ProgramResult:
     level: str
     mode: Literal["apart", "together"] = "apart"
     overloaded: bool = False
+
+    @property
+    def games(self) -> bool:
+        """Whether it did what hardly any honest program does, and what may pass elsewhere: it ended
+        before its tests as if all were well, reached for what the sandbox refuses, returned what
+        equals everything, or answered past its functions. Other cheats are failures like any other.
+        """
+        return self.status == "blocked" or _GAMES.match(self.detail) is not None
 
 
 class Sandbox:

@@ -31,6 +31,8 @@ class Verdict:
             it is correct.
         worth: What a file of one's own says that the answer is worth, not a number where it failed;
             None: 1 if it is correct, else 0.
+        games: How a program tried to pass without being right; empty if it did not
+            (`ProgramResult.games`).
     """
 
     value: float | str | None
@@ -38,6 +40,7 @@ class Verdict:
     status: VerdictStatus
     detail: str = ""
     worth: float | None = None
+    games: str = ""
 
     @classmethod
     def unparsed(cls, detail: str) -> Self:
