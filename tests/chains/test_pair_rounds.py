@@ -15,7 +15,10 @@ from small_models import write_base_model
 from brimful.base.errors import DataError, RecipeError
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import calls
+from brimful.chains.phases import Member
+from brimful.chains.round_chain import RoundChain
 from brimful.recipe import Recipe, load
+from brimful.training.admission import differences
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 
@@ -111,6 +114,18 @@ def test_the_same_command_again_trains_nothing(root: Path, monkeypatch: pytest.M
     before = {file: file.stat().st_mtime_ns for file in root.rglob("metrics.jsonl")}
     calls.run_several(recipe_in(root), Console(file=StringIO(), width=160))
     assert {file: file.stat().st_mtime_ns for file in root.rglob("metrics.jsonl")} == before
+
+
+def test_a_run_whose_adapters_go_on_is_read_again_as_it_was_made(root: Path) -> None:
+    """Readers fill in a scale that the recipe leaves open; the same command would be refused."""
+    recipe = recipe_in(root, "run.name=adapters", "adapter={rank: 4}")
+    chain = RoundChain.begin(recipe, Console(file=StringIO()), fresh=False, accept=())
+    tuned, *_, taught = chain.phases
+    chain.do(tuned)
+    assert isinstance(taught, Member)
+    path = root / "kept.yaml"
+    path.write_text(json.dumps(taught.recipe.model_dump(mode="json")))
+    assert not differences(load(str(path)), taught.recipe)
 
 
 def test_without_pairs_it_stops_before_training(root: Path, refuses: Refuses) -> None:

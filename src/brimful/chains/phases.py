@@ -215,7 +215,8 @@ def _going_on(recipe: Recipe, model: Path) -> Recipe:
     """Return the recipe with a run's model, or its adapters, to start from."""
     if recipe.adapter is None:
         return recipe.model_copy(update={"model": str(model)})
-    adapter = recipe.adapter.model_copy(update={"start": str(model)})
+    said = {"start": str(model), "alpha": recipe.adapter.resolved_alpha}  # as it is read again
+    adapter = recipe.adapter.model_copy(update=said)
     return recipe.model_copy(update={"adapter": adapter})
 
 
