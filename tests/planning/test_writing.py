@@ -83,6 +83,13 @@ def test_a_written_position_costs_a_forward_pass(recipe: Recipe) -> None:
     assert computing < _seconds(_writer(recipe), 6) < 1.5 * computing
 
 
+def test_what_even_one_pass_takes_is_no_part_of_a_written_position(recipe: Recipe) -> None:
+    """Steps read the weights as often, and positions take a quarter."""
+    fixed = replace(PLAN, fixed_share=0.75)
+    saved = 0.75 * 1600 * 96 * 0.4 * 20.0 / (16 * 192) / 2
+    assert _seconds(_writer(recipe)) - _seconds(_writer(recipe, fixed)) == pytest.approx(saved)
+
+
 def test_a_step_of_short_examples_has_fewer_positions(recipe: Recipe) -> None:
     """A fourth of the tokens in a fourth of the time: a position costs the same."""
     predicted = PLAN.predicted
@@ -167,9 +174,9 @@ def test_without_rates_no_time_is_known(recipe: Recipe) -> None:
 
 def test_products_in_bf16_are_filled_up_to_a_multiple_of_rows(recipe: Recipe) -> None:
     few = Texts("", 4, 96)
-    assert few.positions(1.0, 4, 1) == 4 * 96
-    assert few.positions(1.0, 4, 16) == 16 * 96
-    assert replace(few, count=17).positions(1.0, 17, 16) == 32 * 96
+    assert few.filling(1.0, 4, 1) == 0
+    assert few.filling(1.0, 4, 16) == (16 - 4) * 96
+    assert replace(few, count=17).filling(1.0, 17, 16) == (32 - 17) * 96
     for precision, rates, fill in (
         ("fp32", {"fp32": 1.0, "bf16": 6.0}, 1),
         ("bf16", {"fp32": 1.0, "bf16": 2.3}, 16),
@@ -179,6 +186,17 @@ def test_products_in_bf16_are_filled_up_to_a_multiple_of_rows(recipe: Recipe) ->
         device = {**PLAN.device, "dense_flop_per_s": rates}
         writer = _writer(recipe, replace(PLAN, device=device, precision=precision))
         assert writer.fill == fill
+
+
+def test_rows_that_fill_up_products_take_these_alone(recipe: Recipe) -> None:
+    few, rate = Texts("", 4, 96), 1e12
+    device = {**PLAN.device, "dense_flop_per_s": {"fp32": rate / 8, "bf16": rate}}
+    plan = replace(PLAN, device=device, precision="bf16")
+    many = replace(few, count=64)
+    seconds = [_seconds(_writer(recipe, plan), 1, each) for each in (few, many)]
+    # As many steps, each with 60 rows that are written, or zeros.
+    of_rows = 0.4 * 60 * 96 * (20.0 / (16 * 192) / 2 - 2 * PARAMETERS / rate)
+    assert seconds[1] - seconds[0] == pytest.approx(of_rows)
 
 
 def test_a_task_asks_what_its_limit_leaves() -> None:

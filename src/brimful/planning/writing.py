@@ -83,11 +83,14 @@ class Texts:
             rounds = max(rounds, min(1.0, LONGEST * share))
         return rounds * self.max_new_tokens
 
-    def positions(self, share: float, rows: int, fill: int) -> float:
-        """Return the positions that are computed, with those that fill up the rows of a step."""
-        written = share * self.count * self.max_new_tokens
-        steps = self.steps(share, rows)
-        return steps * fill * math.ceil(written / steps / fill) if fill > 1 else written
+    def written(self, share: float) -> float:
+        """Return the tokens of all answers, of so large a share of the most."""
+        return share * self.count * self.max_new_tokens
+
+    def filling(self, share: float, rows: int, fill: int) -> float:
+        """Return the rows of zeros that products of all steps are filled up with."""
+        written, steps = self.written(share), self.steps(share, rows)
+        return steps * fill * math.ceil(written / steps / fill) - written if fill > 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -217,7 +220,8 @@ class TextWriter:
         return max(0, round(outside))
 
     def _time(self, times: int, texts: Sequence[Texts], rows: int) -> Prediction | None:
-        """Each step reads the weights once, and computes a position for each of its rows; devices
+        """Each step reads the weights once, and computes a position for each of its rows, in the
+        time that one more takes in training; rows that fill up products take these alone. Devices
         that train together share the texts.
         """
         plan, step_time = self.plan, self.plan.predicted.get("step_time_s")
@@ -231,14 +235,18 @@ class TextWriter:
         positions: float = plan.effective_batch * plan.sequence_length
         if "tokens_per_s" in plan.predicted:  # examples may be shorter than the rows
             positions = plan.predicted["tokens_per_s"].value * step_time.value
-        position_s = step_time.value / positions * PASSES_OF_TRAINING[tuned]
+        growing_s = (1 - plan.fixed_share) * step_time.value
+        position_s = growing_s / positions * PASSES_OF_TRAINING[tuned]
         position_s *= self.parameters / plan.parameters
+        rate = plan.device.get("dense_flop_per_s", {}).get("bf16", math.inf)
+        filled_s = 2 * self.parameters / rate
         copied_s = COPIED_WEIGHT_S * self.parameters if self._copied_bytes else 0.0
         low, value, high = (
             times
             * sum(
                 each.steps(share, rows) * token_s / plan.devices
-                + each.positions(share, rows, self.fill) * position_s
+                + each.written(share) * position_s
+                + each.filling(share, rows, self.fill) * filled_s
                 + each.at_once * copied_s
                 for each in texts
             )

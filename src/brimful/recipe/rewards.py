@@ -286,7 +286,8 @@ def _check_rewards(recipe: "Recipe") -> None:
         why = "go on from trained ones" if recipe.adapter else "are not there"
         raise ValueError(
             "rewards.kl compares with the model with its adapters off, and here adapters"
-            f" {why}: leave rewards.kl out, or set adapter.rank=16 alone"
+            f" {why}: leave rewards.kl out, or set adapter.rank=16 alone, on a model with trained"
+            " ones merged into it (brimful export RUN --merge)"
         )
     if recipe.plan.loader_workers not in {"auto", 0}:
         raise ValueError(
