@@ -10,8 +10,9 @@ right answers beside them (rft), and on single judged answers (kto). Runs lie in
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from brimful.base.env import keep_few_kernels, wait_politely
 
@@ -63,7 +64,8 @@ def main() -> None:
             for other in others(phase, drawing.folder, chain.folder):
                 train_and_score(other, console)
                 runs.append(other)
-            record(chain, runs, score_base(chain.done, chain.folder, console))
+            base = score_base(chain.done, chain.folder, console)
+            record("preferences_learned", chain, runs, base)
 
 
 def others(taught: Member, samples: Path, folder: Path) -> Iterator[Member]:
@@ -80,15 +82,20 @@ def others(taught: Member, samples: Path, folder: Path) -> Iterator[Member]:
         ),
     }
     for name, changes in of_method.items():
-        # Checked without the adapters to go on with, whose own targets nobody may name.
-        without = taught.recipe.model_copy(update={"adapter": None})
-        changed = with_changes(without, list(changes), f"variant {name}")
-        run = changed.run.member(taught.folder.name.replace(taught.variant, name), folder)
-        kept = {"run": run, "adapter": taught.recipe.adapter}
-        yield Member(name, changed.model_copy(update=kept))
+        yield beside(taught, name, changes, folder)
 
 
-def record(chain: RoundChain, runs: list[Member], base: Path) -> None:
+def beside(taught: Member, name: str, changes: Sequence[str], folder: Path) -> Member:
+    """Return a training from the same model and with the same seed, by another method."""
+    # Checked without the adapters to go on with, whose own targets nobody may name.
+    without = taught.recipe.model_copy(update={"adapter": None})
+    changed = with_changes(without, changes, f"variant {name}")
+    run = changed.run.member(taught.folder.name.replace(taught.variant, name), folder)
+    kept = {"run": run, "adapter": taught.recipe.adapter}
+    return Member(name, changed.model_copy(update=kept))
+
+
+def record(name: str, chain: RoundChain, runs: list[Member], base: Path, **more: Any) -> None:
     """Write the table, what was drawn, and how many tokens each run was trained on."""
     names = [BASE, *(run.variant for run in runs)]
     values = {
@@ -100,8 +107,9 @@ def record(chain: RoundChain, runs: list[Member], base: Path) -> None:
         "rounds": [
             {key: each[key] for key in ("seed", "statistics", "examples")} for each in chain.drawn
         ],
+        **more,
     }
-    print(f"record: {write_record('preferences_learned', values)}")
+    print(f"record: {write_record(name, values)}")
 
 
 if __name__ == "__main__":
