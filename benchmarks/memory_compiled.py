@@ -22,7 +22,7 @@ import torch
 from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, Qwen3Config
 from transformers.utils import logging
 
-from brimful.planning.parametric import Irregular
+from brimful.planning.block_rows import Irregular
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model

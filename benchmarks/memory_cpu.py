@@ -44,7 +44,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from brimful.planning.parametric import Irregular
+from brimful.planning.block_rows import Irregular
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
 from brimful.rehearsal.models import config_of

@@ -370,7 +370,7 @@ def write_config(name: str, folder: Path) -> dict[str, Any]:
     few = SEVERAL_TIMES.get(name, few)
     if getattr(config, "num_kv_shared_layers", 0):
         config.num_kv_shared_layers, few = few, 2 * few
-    values = with_layers(config, few).to_dict()
+    values = with_layers(config, range(few)).to_dict()
     for key in ("architectures", "dtype", "torch_dtype"):
         values.pop(key, None)
     (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")

@@ -29,12 +29,12 @@ from brimful.hardware.groups import Group, group_of
 from brimful.model import catalog as models
 from brimful.model.registered import register
 from brimful.planning.architecture import BLOCKS, KEYS, Widths
+from brimful.planning.block_rows import NEIGHBOURS, Irregular
 from brimful.planning.compiled import Untraced
 from brimful.planning.family import Family
 from brimful.planning.family_file import from_bytes, to_bytes
 from brimful.planning.family_key import LONGEST, TraceFamilyKey
 from brimful.planning.memory import Replays
-from brimful.planning.parametric import EXAMPLES, Irregular
 from brimful.planning.remedies import remedies
 from brimful.planning.specs import model_facts
 from brimful.planning.step import StepSpec, canonical
@@ -225,7 +225,7 @@ class Shipping(StoredFamilies):
     def _load(self, key: TraceFamilyKey, fewest: int) -> Found | None:
         model_type = str(key.spec.config["model_type"])
         wide = widened(key, defaults_of(model_type))
-        if wide is not None and wide[1].blocks > min(EXAMPLES) + 1:
+        if wide is not None and wide[1].blocks > min(NEIGHBOURS) + 3:
             family = self._family(model_type, wide[0], key, wide[1], fewest)
             if family is not None and (own := family.of(wide[1])) is not None:
                 return Found(own, wide[1])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from fixture_types import Refuses
 
+from brimful.planning.block_rows import BlockRows, Irregular
 from brimful.planning.family_key import StepSize, TraceFamilyKey, family_keys_of
-from brimful.planning.parametric import Irregular
 from brimful.planning.products import SmallRecording, TooFew
 from brimful.planning.recordings import Recordings
 from brimful.planning.step import Lora, StepSpec
@@ -82,7 +82,7 @@ def _recordings(
     *few, check = (
         SmallRecording(point, None, _member(point, sizes(point), 100)) for point in points
     )
-    return Recordings(key, tuple(few), (check,), example=2, blocks=2)
+    return Recordings(key, tuple(few), (check,), BlockRows("aa", "aa"), "aa")
 
 
 def test_products_of_all_that_differs_are_found() -> None:

@@ -6,7 +6,7 @@ from fixture_types import Refuses
 
 from brimful.model.description import config_values
 from brimful.other_trainers.stand_ins import ForeignStep, LossChain, TrainerQuirks
-from brimful.planning.parametric import Irregular
+from brimful.planning.block_rows import Irregular
 from brimful.planning.step import canonical
 from brimful.planning.step_sequence import sequence_of_steps
 from brimful.planning.trace import Trace

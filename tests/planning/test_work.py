@@ -10,6 +10,7 @@ from fixture_types import Refuses
 
 from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES
+from brimful.planning.block_rows import ALIKE, BlockRows
 from brimful.planning.work import (
     COUNTS,
     GLOBAL,
@@ -172,20 +173,24 @@ def test_a_last_chunk_that_does_other_things_is_refused(work_of: WorkOf, refuses
         chunks_of(work, chunk_slope)
 
 
+def _rows(few: int, every: int) -> BlockRows:
+    return BlockRows(ALIKE * few, ALIKE * every)
+
+
 @pytest.mark.parametrize("blocks", [3, 4, 7, 30])
 def test_three_blocks_and_one_more_give_any_number(work_of: WorkOf, blocks: int) -> None:
     few, longer = (_step(work_of, 7, 40, blocks=count) for count in (3, 4))
 
-    growth = block_growth(few, longer, 3)
+    growth = block_growth(few, longer, _rows(3, 4))
 
-    grown = repeated(few, 3, blocks).with_counts(few.counts() + growth * (blocks - 3))
+    grown = repeated(few, _rows(3, blocks)).with_counts(few.counts() + growth * (blocks - 3))
     assert _totals(grown) == _totals(_step(work_of, 7, 40, blocks))
 
 
 def test_only_blocks_in_the_middle_repeat(work_of: WorkOf) -> None:
     work = work_of(*({"layer": layer} for layer in (GLOBAL, 0, 1, 2, 3)))
 
-    assert repeated(work, 4, 10).repeats_W.tolist() == [1, 1, 4, 4, 1]
+    assert repeated(work, _rows(4, 10)).repeats_W.tolist() == [1, 1, 4, 4, 1]
 
 
 def test_blocks_that_are_not_alike_are_refused(work_of: WorkOf, refuses: Refuses) -> None:
@@ -195,4 +200,4 @@ def test_blocks_that_are_not_alike_are_refused(work_of: WorkOf, refuses: Refuses
     )
 
     with refuses(IrregularWork):
-        block_growth(short, longer, 3)
+        block_growth(short, longer, _rows(3, 4))

@@ -104,7 +104,7 @@ def test_a_copy_that_is_waited_for_is_counted(copies: Copies) -> None:
 
 def copies_of_step(name: str, copies: Copies) -> list[str]:
     spec = step_of(name)
-    model = meta_model(spec, with_layers(config_of(spec), 2)).train()
+    model = meta_model(spec, with_layers(config_of(spec), range(2))).train()
     micro = blank_batch(spec, 2)
     if spec.attention == packed_attention.NAME:
         micro = packed(micro)

@@ -174,7 +174,7 @@ def test_a_model_of_another_depth_has_a_kind_for_each_layer(model_type: str) -> 
     )
 
     for layers in (2, 5):
-        other = with_layers(config, layers)
+        other = with_layers(config, range(layers))
         assert num_blocks(other) == layers
         assert len(getattr(other, "layer_types", None) or [None] * layers) == layers
     assert num_blocks(config) == 3
@@ -187,7 +187,7 @@ def test_lists_and_values_of_single_blocks_follow_the_number_of_blocks() -> None
     config.kinds = ["a", "a", "b"]
     config.per_layer_config = {2: {"intermediate_size": 64}}
 
-    longer, shorter = with_layers(config, 6), with_layers(config, 2)
+    longer, shorter = with_layers(config, range(6)), with_layers(config, range(2))
 
     assert longer.kinds == ["a", "a", "b", "a", "a", "b"]
     assert [longer.per_layer_config[block].intermediate_size for block in (2, 5)] == [64, 64]

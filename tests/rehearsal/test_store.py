@@ -20,10 +20,11 @@ from archives import write_archive
 from brimful.base.errors import PlanError
 from brimful.base.types import JsonDict
 from brimful.base.version import version_of
+from brimful.planning.block_rows import Irregular
 from brimful.planning.family import Family
 from brimful.planning.family_file import to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
-from brimful.planning.parametric import Irregular, equal
+from brimful.planning.parametric import equal
 from brimful.planning.step import StepSpec, canonical
 from brimful.planning.trace import Trace, Unrecorded
 from brimful.planning.work import IrregularWork

@@ -17,6 +17,7 @@ import numpy as np
 
 from brimful.base.arrays import Ints
 from brimful.planning.architecture import Monomial, Widths
+from brimful.planning.block_rows import ALIKE, BlockRows
 from brimful.planning.family_key import StepSize
 from brimful.planning.parametric import ParametricTrace, stretch
 from brimful.planning.step import Lora, StepSpec
@@ -106,45 +107,61 @@ def joined_sums(parts: Sequence[Sums]) -> Sums:
 
 
 @dataclass(frozen=True, eq=False)
+class Stretch:
+    """Blocks that the model has more often than the recordings that a family is made of.
+
+    Attributes:
+        times: How many times more often.
+        calls: Lists of the update's operators with these blocks once more, without elements.
+        sums: Numbers by name: "outside", sizes of storages outside the blocks with them once more;
+            "growth", what they add to counts; "parameters" and "elements" with them once more.
+    """
+
+    times: int
+    calls: Calls
+    sums: Mapping[str, Sums]
+
+
+@dataclass(frozen=True, eq=False)
 class Family:
     """A step for everything that its key leaves open, as it is recorded and kept: with few blocks.
 
     Attributes:
         trace: The events. It has no sizes.
         work: Operators, without counts; None where they do not follow from small recordings.
-        calls, longer_calls: Lists of the update's operators with few blocks and with one more,
-            without elements.
+        calls: Lists of the update's operators with few blocks, without elements.
         terms: What numbers grow with.
-        sums: Numbers by name: "sizes"; "outside", sizes of storages outside the blocks with one
-            block more; "parameters", all and those that are trained; "counts" (COUNTS x W) and
-            "growth", what each block adds to them; "elements" of calls; and the same of longer
-            ones, after "longer ".
-        example, blocks: The few, and those of the model.
+        sums: Numbers by name: "sizes"; "parameters", all and those that are trained; "counts"
+            (COUNTS x W); "elements" of calls.
+        stretches: What the model has more blocks of; none where all are recorded.
+        rows: The few blocks, and those of the model.
         lowest: The smallest micro-batch it holds for.
-        rows: For a model that is divided among devices, the greatest common divisor of the rows of
-            its weights. The family serves each number of devices that divides it.
+        weight_rows: For a model that is divided among devices, the greatest common divisor of the
+            rows of its weights. The family serves each number of devices that divides it.
     """
 
     trace: Trace
     work: Work | None
     calls: Calls
-    longer_calls: Calls
     terms: tuple[Term, ...]
     sums: Mapping[str, Sums]
-    example: int
-    blocks: int
+    stretches: tuple[Stretch, ...]
+    rows: BlockRows
     lowest: int
-    rows: int = 1
+    weight_rows: int = 1
 
     def serves(self, ranks: int) -> bool:
         """Return whether so many devices each hold the same number of rows of every weight."""
-        return self.rows % ranks == 0
+        return self.weight_rows % ranks == 0
 
     def of(self, widths: Widths) -> "Family | None":
         """Return the family of a network with these widths; None where it has too few blocks."""
-        if widths.blocks <= self.example + 1:
+        more = widths.blocks - len(self.rows.few)
+        if more <= 1:
             return None
-        return dataclasses.replace(self, blocks=widths.blocks)
+        rows = dataclasses.replace(self.rows, all=ALIKE * widths.blocks)
+        one = dataclasses.replace(self.stretches[0], times=more)
+        return dataclasses.replace(self, stretches=(one,), rows=rows)
 
     def at(self, spec: StepSpec, widths: Widths | None = None) -> ParametricTrace:
         """Return the trace of a step with this spec's sequence length and rank. It holds for every
@@ -161,7 +178,7 @@ class Family:
             spec.scored_tokens,
             spec.loss_chunk,
             spec.ranks,
-            self.rows // spec.ranks,
+            self.weight_rows // spec.ranks,
         )
         values_3K = np.array([each.lines(size, widths) for each in self.terms], np.int64).T
         constant_K = values_3K[0]
@@ -179,56 +196,65 @@ class Family:
             self._work_at(values_3K, size),
         )
 
-    @property
-    def _more_blocks(self) -> int:
-        return self.blocks - self.example
-
     @functools.cached_property
     def _long(self) -> tuple[Trace, Ints]:
-        if not self._more_blocks:
+        if not self.stretches:
             return self.trace, np.arange(len(self.trace.sizes_S))
-        return stretch(self.trace, self.blocks)
+        return stretch(self.trace, self.rows)
 
     def _sizes(self, values_K: Ints) -> Ints:
         """Return the sizes of all blocks by the storages of few."""
         sizes_S = self.sums["sizes"].at(values_K)
         outside = self.trace.layers_S == GLOBAL
-        growth = self.sums["outside"].at(values_K) - sizes_S[outside]
-        sizes_S[outside] += growth * self._more_blocks
+        few = sizes_S[outside]
+        for each in self.stretches:
+            sizes_S[outside] += each.times * (each.sums["outside"].at(values_K) - few)
         return sizes_S
 
     def _grown(self, name: str, values_K: Ints) -> Ints:
-        few, longer = (self.sums[each].at(values_K) for each in (name, f"longer {name}"))
-        return few + (longer - few) * self._more_blocks
+        few = grown = self.sums[name].at(values_K)
+        for each in self.stretches:
+            grown = grown + each.times * (each.sums[name].at(values_K) - few)
+        return grown
 
     def _work_at(self, values_3K: Ints, size: StepSize) -> ParametricWork | None:
         if self.work is None:
             return None
         base, slope, chunk_slope = (
-            (
-                self.sums["counts"].at(values_K)
-                + self.sums["growth"].at(values_K) * self._more_blocks
+            sum(
+                (each.times * each.sums["growth"].at(values_K) for each in self.stretches),
+                self.sums["counts"].at(values_K),
             ).reshape(len(COUNTS), -1)
             for values_K in values_3K
         )
-        few, longer = (
-            dataclasses.replace(
-                calls, elements_L=self.sums[f"{prefix}elements"].at(values_3K[0])
-            ).launches(len(self.work))
-            for calls, prefix in ((self.calls, ""), (self.longer_calls, "longer "))
-        )
-        base[LAUNCHES] += few + (longer - few) * self._more_blocks
-        work = repeated(self.work, self.example, self.blocks) if self._more_blocks else self.work
+        base[LAUNCHES] += self._calls_at(values_3K[0]).launches(len(self.work))
+        work = repeated(self.work, self.rows) if self.stretches else self.work
         chunks_W = chunks_of(work, chunk_slope)
         return ParametricWork(work, base, slope, chunk_slope, chunks_W, size.scored)
 
+    def _calls_at(self, values_K: Ints) -> Calls:
+        """Return the calls of the update with all blocks, of which lists have more tensors."""
+        tensors_L = self.calls.tensors_L.copy()
+        for each in self.stretches:
+            tensors_L += each.times * (each.calls.tensors_L - self.calls.tensors_L)
+        return dataclasses.replace(
+            self.calls, tensors_L=tensors_L, elements_L=self._grown("elements", values_K)
+        )
+
     def pruned(self) -> "Family":
         """Return the same family without the terms that no number uses."""
-        used = np.unique(np.concatenate([each.terms_A for each in self.sums.values()]))
-        sums = {
-            name: dataclasses.replace(each, terms_A=np.searchsorted(used, each.terms_A))
-            for name, each in self.sums.items()
-        }
-        return dataclasses.replace(
-            self, terms=tuple(self.terms[index] for index in used), sums=sums
+        every = [self.sums, *(each.sums for each in self.stretches)]
+        used = np.unique(np.concatenate([each.terms_A for sums in every for each in sums.values()]))
+        fewer, *of_stretches = (
+            {
+                name: dataclasses.replace(each, terms_A=np.searchsorted(used, each.terms_A))
+                for name, each in sums.items()
+            }
+            for sums in every
         )
+        stretches = (
+            dataclasses.replace(each, sums=sums)
+            for each, sums in zip(self.stretches, of_stretches, strict=True)
+        )
+        terms = tuple(self.terms[index] for index in used)
+        return dataclasses.replace(self, terms=terms, sums=fewer, stretches=tuple(stretches))

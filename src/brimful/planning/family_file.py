@@ -7,13 +7,15 @@ from block to block, and all of it is compressed.
 import dataclasses
 import json
 import lzma
+from collections.abc import Mapping
 
 import numpy as np
 
 from brimful.base.arrays import Ints
 from brimful.base.types import JsonDict
 from brimful.planning.architecture import Monomial
-from brimful.planning.family import Family, Sums, Term
+from brimful.planning.block_rows import BlockRows
+from brimful.planning.family import Family, Stretch, Sums, Term
 from brimful.planning.trace import Int32Array, Trace
 from brimful.planning.work import COUNTS, Calls, Work
 
@@ -27,10 +29,8 @@ _WORK_ARRAYS = tuple(
     for each in dataclasses.fields(Work)
     if each.name != "operators" and each.name not in COUNTS
 )
-_CALLS = ("calls", "longer_calls")
 _CALL_ARRAYS = ("rows_L", "limits_L", "tensors_L")
 _SUM_ARRAYS = ("places_A", "factors_A", "terms_A")
-_NUMBERS = ("example", "blocks", "lowest", "rows")
 
 
 class DamagedFile(Exception):
@@ -46,24 +46,30 @@ def to_bytes(family: Family) -> bytes:
     arrays |= {"signs_E": np.sign(trace.events_E), "lags_E": _lags(trace.events_E)}
     if work is not None:
         arrays |= {name: getattr(work, name) for name in _WORK_ARRAYS}
-    for calls in _CALLS:
-        arrays |= {
-            f"{calls} {name}": getattr(getattr(family, calls), name) for name in _CALL_ARRAYS
-        }
-    for name, sums in family.sums.items():
-        arrays |= {f"{name} {part}": getattr(sums, part) for part in _SUM_ARRAYS}
-        arrays[f"{name} places_A"] = np.diff(sums.places_A, prepend=0)  # they rise
-    words: JsonDict = {name: getattr(family, name) for name in _NUMBERS}
+    parts = [(family.calls, family.sums), *((each.calls, each.sums) for each in family.stretches)]
+    for number, (calls, sums) in enumerate(parts):
+        arrays |= _arrays_of(str(number), calls, sums)
+    words: JsonDict = dataclasses.asdict(family.rows)
+    words |= {"lowest": family.lowest, "weight_rows": family.weight_rows}
+    words["times"] = [each.times for each in family.stretches]
     words |= {"places": list(trace.places), "name_of_blocks": trace.blocks}
     words["marks"] = list(trace.marks.items())  # their order counts
     words["operators"] = None if work is None else work.operators
-    words["counts"] = {name: sums.count for name, sums in family.sums.items()}
+    words["counts"] = [{name: each.count for name, each in sums.items()} for _, sums in parts]
     words["terms"] = [(each.product, *dataclasses.astuple(each.widths)) for each in family.terms]
     content = save(
         {name: np.ascontiguousarray(_narrowed(array)) for name, array in arrays.items()},
         metadata={"family": json.dumps(words, sort_keys=True)},
     )
     return compressed(content)
+
+
+def _arrays_of(number: str, calls: Calls, sums: Mapping[str, Sums]) -> dict[str, np.ndarray]:
+    arrays = {f"{number} {name}": getattr(calls, name) for name in _CALL_ARRAYS}
+    for name, each in sums.items():
+        arrays |= {f"{number} {name} {part}": getattr(each, part) for part in _SUM_ARRAYS}
+        arrays[f"{number} {name} places_A"] = np.diff(each.places_A, prepend=0)  # they rise
+    return arrays
 
 
 def compressed(content: bytes) -> bytes:
@@ -115,10 +121,14 @@ def _family(arrays: dict[str, np.ndarray], words: JsonDict) -> Family:
     births_E = np.cumsum(wide["signs_E"] > 0)
     trace: JsonDict = {name: wide[name].astype(np.int32) for name in _TRACE_ARRAYS}
     trace["events_E"] = (wide["signs_E"] * (births_E - wide["lags_E"])).astype(np.int32)
-    sums = {}
-    for name, count in words["counts"].items():
-        places_A, factors_A, terms_A = (wide[f"{name} {part}"] for part in _SUM_ARRAYS)
-        sums[name] = Sums(count, np.cumsum(places_A), factors_A, terms_A)
+    parts = []
+    for number, counts in enumerate(words["counts"]):
+        sums = {}
+        for name, count in counts.items():
+            places_A, factors_A, terms_A = (wide[f"{number} {name} {part}"] for part in _SUM_ARRAYS)
+            sums[name] = Sums(count, np.cumsum(places_A), factors_A, terms_A)
+        parts.append((_calls(wide, number), sums))
+    (calls, sums), *stretches = parts
     return Family(
         Trace(
             **trace,
@@ -128,11 +138,13 @@ def _family(arrays: dict[str, np.ndarray], words: JsonDict) -> Family:
             marks=dict(words["marks"]),
         ),
         _work(wide, words["operators"]),
-        _calls(wide, "calls"),
-        _calls(wide, "longer_calls"),
+        calls,
         tuple(Term(product, Monomial(*widths)) for product, *widths in words["terms"]),
         sums,
-        **{name: words[name] for name in _NUMBERS},
+        tuple(Stretch(times, *each) for times, each in zip(words["times"], stretches, strict=True)),
+        BlockRows(words["few"], words["all"]),
+        words["lowest"],
+        words["weight_rows"],
     )
 
 
@@ -145,8 +157,8 @@ def _work(arrays: dict[str, np.ndarray], operators: list[str] | None) -> Work | 
     return Work(**kept, operators=tuple(operators))
 
 
-def _calls(arrays: dict[str, np.ndarray], name: str) -> Calls:
-    rows_L, limits_L, tensors_L = (arrays[f"{name} {each}"] for each in _CALL_ARRAYS)
+def _calls(arrays: dict[str, np.ndarray], number: int) -> Calls:
+    rows_L, limits_L, tensors_L = (arrays[f"{number} {each}"] for each in _CALL_ARRAYS)
     return Calls(rows_L, limits_L, tensors_L, np.zeros(len(rows_L), np.int64))
 
 

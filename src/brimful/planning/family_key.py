@@ -27,6 +27,8 @@ PRODUCTS = (
         for rank in ("", "r")
         for rest in ("", "B", "T", "BT", "TT", "BTT", "U", "BU", "V", "C", "L", "M", "BM")
     ),
+    "TU",
+    "BTU",
     "G",
     "BG",
     "E",
@@ -42,11 +44,11 @@ PRODUCTS = (
     "A",
     "RA",
 )
-"""B micro-batch, T sequence length, U one more, V less the micro-batch, G rounded up to GRANULE, E
-to TILE, K, Q and S its CHUNKS, r rank, M scored tokens of a sequence, C tokens of a full piece of
-the loss, L of the last one. Of a model in parts: R devices, P rows of the weights that one of them
-holds, by the unit in which all have whole ones; A rows of an adapter's first matrix, which has r of
-them and may have fewer than there are devices.
+"""B micro-batch, T sequence length, U one more, as of scores written out beside a sink, V less the
+micro-batch, G rounded up to GRANULE, E to TILE, K, Q and S its CHUNKS, r rank, M scored tokens of a
+sequence, C tokens of a full piece of the loss, L of the last one. Of a model in parts: R devices, P
+rows of the weights that one of them holds, by the unit in which all have whole ones; A rows of an
+adapter's first matrix, which has r of them and may have fewer than there are devices.
 """
 SUMS_IN_PARTS = (("P", "rP", "A"), ("", "r", "RA"))
 """What FSDP2 sends and receives is a sum over the weights of a block: of their parts, or of the
@@ -166,10 +168,13 @@ class TraceFamilyKey:
         if self.is_single or self.micro_batch:
             absent.add("B")
         return tuple(
-            name
-            for name in PRODUCTS
-            if not set(name) & absent and (self.is_single or name.strip("r") != "U")
+            name for name in PRODUCTS if not set(name) & absent and self._may_have_one_more(name)
         )
+
+    def _may_have_one_more(self, name: str) -> bool:
+        if "TU" in name:
+            return self.spec.attention == "eager"
+        return self.is_single or name.strip("r") != "U"
 
     @property
     def evaluation_factors(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ Suffixes: E events, S storages.
 import dataclasses
 import re
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -17,23 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.arrays import Bools, Ints
+from brimful.planning.block_rows import BlockRows, Irregular
 from brimful.planning.events import moved_runs, sizes_at
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.trace import Int32Array, Names, Trace
 from brimful.planning.work import GLOBAL, ParametricWork
-
-EXAMPLES = (4, 5)
-"""Numbers of blocks in a trace that can be stretched.
-
-In the forward pass a block frees tensors of the block before it, in the backward pass of the block
-after it. With four blocks, the third repeats in the forward pass and the second in the backward
-pass, so that each frees tensors of the other. Where a block touches both neighbours in one pass,
-five are needed, of which the third repeats.
-"""
-
-
-class Irregular(Exception):
-    """The step does not repeat equal blocks, or sizes are not affine: it has to be traced whole."""
 
 
 @dataclass(frozen=True)
@@ -79,27 +68,28 @@ class ParametricTrace:
         return dataclasses.replace(self.trace, sizes_S=sizes_S)
 
 
-def stretch(short: Trace, blocks: int) -> tuple[Trace, Ints]:
-    """Return the trace of a model with `blocks` equal blocks from one with few, and for each of its
-    storages the equal one of the short trace. Sizes and numbers of parameters are those of the
-    short one.
+def stretch(short: Trace, rows: BlockRows) -> tuple[Trace, Ints]:
+    """Return the trace of a model with many blocks from one with few, and for each of its storages
+    the equal one of the short trace. Sizes and numbers of parameters are those of the short one.
 
     Args:
-        short: A step with as many blocks as EXAMPLES says.
-        blocks: Number of blocks, at least as many as are there.
+        short: A step with the few blocks.
+        rows: The kinds of these, and of the many.
 
     Raises:
         Irregular: the blocks do not repeat.
     """
-    example = _Example(int(short.layers_S.max()) + 1, blocks)
-    _refuse_unlike_blocks(short, example)
-    origin_S, layer_S = _origins(short, example)
+    if int(short.layers_S.max()) + 1 != len(rows.few):
+        raise Irregular(f"the trace has no {len(rows.few)} blocks")
+    blocks = len(rows.all)
+    _refuse_unlike_blocks(short, rows)
+    origin_S, layer_S = _origins(short, rows)
     offsets = np.searchsorted(
         layer_S, np.arange(GLOBAL, blocks)
     )  # of GLOBAL, block 0, block 1, ...
-    events_E, event_layers_E, moved_starts = _repeated_events(short, example, offsets)
+    events_E, event_layers_E, moved_starts = _repeated_events(short, rows, offsets)
     cursor = len(events_E)
-    places_S, places = _renamed(short, example)
+    places_S, places = _renamed(short, rows)
     long = Trace(
         events_E=events_E,
         event_layers_E=event_layers_E,
@@ -141,43 +131,8 @@ def _birth_events(trace: Trace) -> Ints:
     return birth_E
 
 
-@dataclass(frozen=True)
-class _Example:
-    """A few traced blocks that represent many."""
-
-    size: int
-    blocks: int
-
-    def __post_init__(self) -> None:
-        if self.size not in EXAMPLES or self.blocks < self.size:
-            raise Irregular(f"{self.size} blocks are no example of {self.blocks}")
-
-    @property
-    def alike(self) -> list[int]:
-        """Blocks that equal each other: all but the first and the last."""
-        return list(range(1, self.size - 1))
-
-    @property
-    def added(self) -> int:
-        return self.blocks - self.size
-
-    def source(self, layer: int, *, falling: bool = False) -> int:
-        """Return the traced block that a block of the long model equals in a pass over all
-        blocks.
-        """
-        after = self.blocks - 1 - layer
-        if layer == 0:
-            return 0
-        if after == 0:
-            return self.size - 1
-        repeats = 1 if self.size == 4 and falling else 2
-        if layer < repeats:
-            return layer
-        return max(repeats, self.size - 1 - after)
-
-
 def _repeated_events(
-    short: Trace, example: _Example, offsets: NDArray[np.intp]
+    short: Trace, rows: BlockRows, offsets: NDArray[np.intp]
 ) -> tuple[Int32Array, Int32Array, dict[int, int]]:
     """Return events and their blocks in the long trace, and where each run of events begins there
     first.
@@ -185,7 +140,7 @@ def _repeated_events(
     Args:
         offsets: Number of the first storage outside the blocks, of block 0, block 1 ...
     """
-    runs = np.array(_passes(short, example), np.int64).reshape(-1, 3)
+    runs = np.array(_passes(short, rows), np.int64).reshape(-1, 3)
     events_E, layers_E = moved_runs(
         runs,
         (short.events_E, short.event_layers_E),
@@ -200,12 +155,14 @@ def _repeated_events(
     return events_E, layers_E, moved_starts
 
 
-def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
-    first, *others = (short.layers_S == layer for layer in example.alike)
-    for other in others:
+def _refuse_unlike_blocks(short: Trace, rows: BlockRows) -> None:
+    firsts: dict[str, Bools] = {}
+    for place, letter in enumerate(rows.few[1:-1], start=1):
+        here = short.layers_S == place
+        first = firsts.setdefault(letter, here)
         if not (
-            np.array_equal(short.sizes_S[first], short.sizes_S[other])
-            and np.array_equal(short.kinds_S[first], short.kinds_S[other])
+            np.array_equal(short.sizes_S[first], short.sizes_S[here])
+            and np.array_equal(short.kinds_S[first], short.kinds_S[here])
         ):
             raise Irregular("blocks differ in the tensors they make")
 
@@ -219,35 +176,31 @@ def _ordinals(layers_S: Int32Array) -> Ints:
     return ordinal_S
 
 
-def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
+def _passes(short: Trace, rows: BlockRows) -> list[tuple[int, int, int]]:
     """Return the runs of events of one block (start, end, shift of the block's number), in their
     order with all blocks.
     """
-    labels_E = short.event_layers_E
+    labels_E, last = short.event_layers_E, len(rows.few) - 1
     changes = np.flatnonzero(np.diff(labels_E)) + 1
     starts = sorted({0, *changes.tolist(), *short.marks.values(), len(labels_E)})
     runs = [(start, end, int(labels_E[start])) for start, end in pairwise(starts)]
     result: list[tuple[int, int, int]] = []
-    repeats_S, alike = _repeating(short, example), example.alike
+    refuse = _Neighbours(short, rows).refuse_others
     index = 0
     while index < len(runs):
-        found = _pass_over_blocks(runs[index : index + example.size], example)
+        found = _pass_over_blocks(runs[index : index + len(rows.few)], rows)
         if found is None:
             start, end, label = runs[index]
-            if label in alike:
+            if 0 < label < last:
                 raise Irregular(f"events {start} to {end} belong to block {label} alone")
-            result.append((start, end, example.added if label == example.size - 1 else 0))
+            result.append((start, end, len(rows.all) - len(rows.few) if label == last else 0))
             index += 1
             continue
-        falling = found.order.step < 0
-        _refuse_what_does_not_repeat(
-            short, found.runs[1 if falling and example.size == 4 else 2], repeats_S
-        )
-        sources = [example.source(layer, falling=falling) for layer in found.order]
-        result += [
-            (*found.runs[source], layer - source)
-            for layer, source in zip(found.order, sources, strict=True)
-        ]
+        times = Counter(source for _, source in found.sources)
+        for layer, source in found.sources:
+            run = found.runs[source]
+            refuse(run, layer, source, repeats=times[source] > 1)
+            result.append((*run, layer - source))
         index += len(found.runs)
     return result
 
@@ -258,77 +211,99 @@ class _BlockPass:
 
     Attributes:
         runs: Start and end by traced block.
-        order: The blocks of the long model, as they come.
+        sources: The blocks of the long model, as they come, and the traced block that each equals.
     """
 
     runs: dict[int, tuple[int, int]]
-    order: range
+    sources: list[tuple[int, int]]
 
 
-def _pass_over_blocks(runs: list[tuple[int, int, int]], example: _Example) -> _BlockPass | None:
+def _pass_over_blocks(runs: list[tuple[int, int, int]], rows: BlockRows) -> _BlockPass | None:
     """Return the pass that runs are, if they are of all blocks in their order or in the reverse
     one, or of all but the last one: what each leaves for the next, where that is kept.
     """
-    labels, rising = [label for _, _, label in runs], list(range(example.size))
+    labels, rising = [label for _, _, label in runs], list(range(len(rows.few)))
     spans = {label: (start, end) for start, end, label in runs}
     if labels == rising:
-        return _BlockPass(spans, range(example.blocks))
+        return _BlockPass(spans, list(enumerate(rows.rising)))
     if labels == rising[::-1]:
-        return _BlockPass(spans, range(example.blocks - 1, -1, -1))
-    if labels[: example.size - 1] == rising[:-1]:
+        return _BlockPass(spans, list(enumerate(rows.falling))[::-1])
+    if labels[: len(rising) - 1] == rising[:-1]:
         kept = {label: spans[label] for label in rising[:-1]}
-        return _BlockPass(kept, range(example.blocks - 1))
+        return _BlockPass(kept, list(enumerate(rows.rising))[:-1])
     return None
 
 
-def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], repeats_S: Bools) -> None:
-    """Raise Irregular unless the run of a repeating block touches only storages of `_repeating`."""
-    touched = np.abs(short.events_E[run[0] : run[1]]) - 1
-    others = touched[~repeats_S[touched]]
-    if len(others):
+class _Neighbours:
+    """What the blocks of a long model have in place of the storages that traced blocks touch."""
+
+    def __init__(self, short: Trace, rows: BlockRows) -> None:
+        self._short, self._rows = short, rows
+        self._ordinals_S = _ordinals(short.layers_S)
+        self._touched: dict[tuple[int, int], dict[int, Ints]] = {}
+        self._equal: set[tuple[tuple[int, int], int, int]] = set()
+
+    def refuse_others(
+        self, run: tuple[int, int], layer: int, source: int, *, repeats: bool
+    ) -> None:
+        """Raise Irregular unless a run for another block touches only storages of which the blocks
+        there have equal ones, and none outside the blocks if it repeats.
+        """
+        if layer == source:
+            return
+        for place, touched in self._touched_by(run).items():
+            if place == GLOBAL:
+                if repeats:
+                    raise Irregular("a block that repeats makes or ends a tensor of no block")
+                continue
+            moved = place + layer - source
+            like = self._rows.rising[moved] if 0 <= moved < len(self._rows.all) else GLOBAL
+            if like != place and (run, place, like) not in self._equal:
+                self._refuse_unequal(touched, place, like)
+                self._equal.add((run, place, like))
+
+    def _touched_by(self, run: tuple[int, int]) -> dict[int, Ints]:
+        if run not in self._touched:
+            touched = np.unique(np.abs(self._short.events_E[run[0] : run[1]]) - 1)
+            places = self._short.layers_S[touched]
+            self._touched[run] = {
+                place: touched[places == place] for place in np.unique(places).tolist()
+            }
+        return self._touched[run]
+
+    def _refuse_unequal(self, touched: Ints, place: int, like: int) -> None:
+        short, ordinals, few = self._short, self._ordinals_S[touched], self._rows.few
+        if like != GLOBAL and few[like] == few[place]:
+            others = np.flatnonzero(short.layers_S == like)
+            if len(others) > ordinals.max() and all(
+                np.array_equal(values_S[others[ordinals]], values_S[touched])
+                for values_S in (short.sizes_S, short.kinds_S)
+            ):
+                return
         raise Irregular(
-            f"a block that repeats makes or ends a tensor of block {short.layers_S[others.min()]}"
-            " that others do not have"
+            f"a block that repeats makes or ends a tensor of block {place} that others do not have"
         )
 
 
-def _repeating(short: Trace, example: _Example) -> Bools:
-    """Return which storages are of equal blocks, or of other blocks and have an equal one there."""
-    layers_S, ordinal_S = short.layers_S, _ordinals(short.layers_S)
-    repeats_S: Bools = (layers_S > 0) & (layers_S < example.size - 1)
-    own_S = np.flatnonzero(layers_S == 1)
-    others = np.flatnonzero(~repeats_S & (layers_S != GLOBAL) & (ordinal_S < len(own_S)))
-    like = own_S[ordinal_S[others]]
-    repeats_S[others] = (short.sizes_S[like] == short.sizes_S[others]) & (
-        short.kinds_S[like] == short.kinds_S[others]
-    )
-    return repeats_S
-
-
-def _origins(short: Trace, example: _Example) -> tuple[Ints, Ints]:
+def _origins(short: Trace, rows: BlockRows) -> tuple[Ints, Ints]:
     """Return for each storage of the long trace the equal storage of the short one, and its block;
     blocks rise.
     """
     members = {
-        layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, example.size)
+        layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, len(rows.few))
     }
-    of_blocks = [
-        members[GLOBAL],
-        *(members[example.source(layer)] for layer in range(example.blocks)),
-    ]
+    of_blocks = [members[GLOBAL], *(members[source] for source in rows.rising)]
     sizes = [len(each) for each in of_blocks]
-    return np.concatenate(of_blocks), np.repeat(np.arange(GLOBAL, example.blocks), sizes)
+    blocks = len(rows.all)
+    return np.concatenate(of_blocks), np.repeat(np.arange(GLOBAL, blocks), sizes)
 
 
-def _renamed(short: Trace, example: _Example) -> tuple[Int32Array, Names]:
+def _renamed(short: Trace, rows: BlockRows) -> tuple[Int32Array, Names]:
     """Return the places with the numbers of their blocks in the long trace, in the order of
     `_origins`.
     """
-    of_traced = {layer: _in_order(short, layer) for layer in range(GLOBAL, example.size)}
-    of_layer = [
-        of_traced[layer if layer == GLOBAL else example.source(layer)]
-        for layer in range(GLOBAL, example.blocks)
-    ]
+    of_traced = {layer: _in_order(short, layer) for layer in range(GLOBAL, len(rows.few))}
+    of_layer = [of_traced[layer] for layer in (GLOBAL, *rows.rising)]
     starts = [0, *accumulate(len(places) for places, _ in of_layer)]
     numbers = [number_S + start for (_, number_S), start in zip(of_layer, starts, strict=False)]
     block = re.compile(rf"\b{re.escape(short.blocks)}\.\d+")

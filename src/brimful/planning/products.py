@@ -13,9 +13,9 @@ import numpy as np
 
 from brimful.base.arrays import Ints
 from brimful.planning.architecture import Monomial, Widths, monomials
+from brimful.planning.block_rows import Irregular
 from brimful.planning.family import Sums, Term, joined_sums
 from brimful.planning.family_key import StepSize, TraceFamilyKey
-from brimful.planning.parametric import Irregular
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
 

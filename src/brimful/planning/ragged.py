@@ -6,8 +6,8 @@ that they left, so the order of lengths matters, too.
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from brimful.planning.block_rows import Irregular
 from brimful.planning.memory import VARYING_SHARE, Replayed, Replays, ReservedPeaks
-from brimful.planning.parametric import Irregular
 from brimful.planning.step_sequence import sequence_of_steps
 from brimful.planning.trace import Trace
 

@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from brimful.base.arrays import Ints
-from brimful.planning.family import LAUNCHES, Family, Sums, joined_sums
+from brimful.planning.block_rows import BlockRows, Irregular
+from brimful.planning.family import LAUNCHES, Family, Stretch, Sums, joined_sums
 from brimful.planning.family_key import TraceFamilyKey
-from brimful.planning.parametric import Irregular, equal, stretch
+from brimful.planning.parametric import equal, stretch
 from brimful.planning.products import Products, SmallRecording
 from brimful.planning.trace import Trace, same_events
 from brimful.planning.work import (
@@ -37,27 +38,33 @@ _UNLISTED = [
 ]
 
 
+_Update = tuple[Calls, dict[str, Sums]]
+"""Calls of the update, and what numbers come to."""
+
+
 @dataclass(frozen=True, eq=False)
 class Recordings:
     """Recordings of small members, from which a family is made.
 
     Attributes:
         key: What they share.
-        few: Those that the family is made from, with `example` blocks.
-        checks: Those that it is compared with; they have one more, where the model has more. Of a
-            model that is divided among devices two, on different numbers of them.
-        example: Blocks.
-        blocks: The blocks of the model.
-        rows: Divisor of rows, as in `Family`.
+        few: Those that the family is made from.
+        checks: Those that it is compared with; they have more blocks, where the model has more. Of
+            a model that is divided among devices two, on different numbers of them.
+        rows: The blocks of the few, and of the model.
+        longer: The blocks of the checks.
+        times: How many times the model has what the checks have more.
+        weight_rows: As in `Family`.
         letters: Letters of widths that are open, but for those that are another's.
     """
 
     key: TraceFamilyKey
     few: tuple[SmallRecording, ...]
     checks: tuple[SmallRecording, ...]
-    example: int
-    blocks: int
-    rows: int = 1
+    rows: BlockRows
+    longer: str
+    times: int = 0
+    weight_rows: int = 1
     letters: str = ""
 
     def refuse_unlike(self) -> None:
@@ -83,23 +90,28 @@ class Recordings:
         sizes = self._products.found(
             np.stack([each.trace.sizes_S for each in self.few]), first.is_evaluation_S, sums=True
         )
-        sums = {"sizes": sizes.gathered(), "outside": self._outside(sizes), **self._parameters()}
+        parameters, more_parameters = self._parameters()
         work = self._work_or_none()
         no_calls = Calls(*[np.zeros(0, np.int64)] * 4)
-        operators, calls, longer, further = work or (None, no_calls, no_calls, {})
+        operators, (calls, sums), (more_calls, more) = work or (
+            None,
+            (no_calls, {}),
+            (no_calls, {}),
+        )
+        sums |= {"sizes": sizes.gathered(), "parameters": parameters}
+        more |= {"outside": self._outside(sizes), "parameters": more_parameters}
         made = Family(
             dataclasses.replace(
                 first, sizes_S=np.zeros_like(first.sizes_S), work=None, details=None
             ),
             operators,
             calls,
-            longer,
             self._products.terms,
-            sums | further,
-            self.example,
-            self.blocks,
-            1 if not self.checks or self.checks[-1].size.micro_batch == 1 else 2,
+            sums,
+            (Stretch(self.times, more_calls, more),) if self._stretches else (),
             self.rows,
+            1 if not self.checks or self.checks[-1].size.micro_batch == 1 else 2,
+            self.weight_rows,
         )
         self._refuse_other_than(made)
         if made.work is not None and self._stretches:
@@ -109,7 +121,7 @@ class Recordings:
                 if not self.key.is_alone:
                     raise
                 made = dataclasses.replace(made, work=None)
-        return made.pruned()
+        return made
 
     @cached_property
     def _products(self) -> Products:
@@ -121,10 +133,10 @@ class Recordings:
 
     @property
     def _stretches(self) -> bool:
-        return self.example < self.blocks
+        return self.rows.few != self.longer
 
     def _outside(self, sizes: Sums) -> Sums:
-        """Return the sizes of storages outside the blocks with one block more."""
+        """Return the sizes of storages outside the blocks with the further blocks."""
         inside = np.flatnonzero(self._first.layers_S == GLOBAL)
         places = np.full(sizes.count, -1, np.int64)
         places[inside] = np.arange(len(inside))
@@ -143,8 +155,10 @@ class Recordings:
             like, check, check.trace.sizes_S[outside], evaluates
         ).gathered()
 
-    def _parameters(self) -> dict[str, Sums]:
-        """Return the numbers of parameters and of those that are trained."""
+    def _parameters(self) -> tuple[Sums, Sums]:
+        """Return the numbers of parameters and of those that are trained, with few blocks and with
+        the further ones.
+        """
         values, groups = [], []
         for trace in (each.trace for each in (*self.few, *self.checks)):
             parameters, trains = np.array([trace.parameters, trace.trainable]), np.arange(2)
@@ -155,10 +169,9 @@ class Recordings:
                 trains = np.repeat([0, 1], [len(details.parameters_P), len(of_trained)])
             values.append(parameters)
             groups.append(trains)
-        few, longer = self._products.summed(values, 2, groups)
-        return {"parameters": few, "longer parameters": longer}
+        return self._products.summed(values, 2, groups)
 
-    def _work_or_none(self) -> tuple[Work, Calls, Calls, dict[str, Sums]] | None:
+    def _work_or_none(self) -> tuple[Work, _Update, _Update] | None:
         try:
             return self._work()
         except Irregular:
@@ -166,8 +179,10 @@ class Recordings:
                 return None
             raise
 
-    def _work(self) -> tuple[Work, Calls, Calls, dict[str, Sums]]:
-        """Return the operators, the update's calls with few blocks and with one more, and sums."""
+    def _work(self) -> tuple[Work, _Update, _Update]:
+        """Return the operators, and the update's calls and what numbers come to with few blocks and
+        with the further ones.
+        """
         first, last = self._first, (*self.few, *self.checks)[-1].trace
         for other in self.few[1:]:
             _refuse_other_work(first, other.trace)
@@ -175,28 +190,26 @@ class Recordings:
         calls, longer = details[0].calls, details[-1].calls
         moved = dataclasses.replace(longer, rows_L=longer.rows_L - len(_work(last)) + len(work))
         if not np.array_equal(calls.rows_L, moved.rows_L):
-            raise Irregular("updates call other operators with one block more")
+            raise Irregular("updates call other operators with more blocks")
         counts, growth = self._counts()
         elements, longer_elements = self._products.summed(
             [each.elements_N for each in details],
             len(calls.rows_L),
             [each.calls_N for each in details],
         )
-        sums = {
-            "counts": counts,
-            "growth": growth,
-            "elements": elements,
-            "longer elements": longer_elements,
-        }
         few, more = (
             dataclasses.replace(each, elements_L=np.zeros_like(each.elements_L))
             for each in (calls, moved)
         )
-        return work.with_counts(np.zeros_like(work.counts())), few, more, sums
+        return (
+            work.with_counts(np.zeros_like(work.counts())),
+            (few, {"counts": counts, "elements": elements}),
+            (more, {"growth": growth, "elements": longer_elements}),
+        )
 
     def _counts(self) -> tuple[Sums, Sums]:
-        """Return the counts of operators but for the launches of updates, and what one block more
-        adds to them.
+        """Return the counts of operators but for the launches of updates, and what the further
+        blocks add to them.
         """
         few = [_work(each.trace) for each in self.few]
         details = [_details(each.trace) for each in (*self.few, *self.checks)]
@@ -240,22 +253,23 @@ class Recordings:
         longer = few
         if self._stretches:
             if len(values[-1]) != len(places):
-                raise Irregular("updates call other operators with one block more")
+                raise Irregular("updates call other operators with more blocks")
             longer = self._products.longer(few, self.checks[-1], values[-1], none)
         return few.moved(size, places).gathered(), longer.moved(size, places).gathered()
 
     def _refuse_other_than(self, made: Family) -> None:
         """Raise Irregular where the sizes of a check are not what the family says."""
-        first, blocks = self._first, self.example + int(self._stretches)
+        first, rows = self._first, BlockRows(self.rows.few, self.longer)
         outside = first.layers_S == GLOBAL
         for check in self.checks:
             sizes_S = self._products.at(made.sums["sizes"], check, first.is_evaluation_S)
             short = dataclasses.replace(first, sizes_S=sizes_S)
-            long, origin_S = stretch(short, blocks) if self._stretches else (short, slice(None))
+            long, origin_S = stretch(short, rows) if self._stretches else (short, slice(None))
             grown_S = sizes_S.copy()
-            grown_S[outside] = self._products.at(
-                made.sums["outside"], check, first.is_evaluation_S[outside]
-            )
+            for each in made.stretches:
+                grown_S[outside] = self._products.at(
+                    each.sums["outside"], check, first.is_evaluation_S[outside]
+                )
             long = dataclasses.replace(long, sizes_S=grown_S[origin_S])
             if not equal(long, check.trace):
                 raise Irregular("a further trace is not what the others say it is")
@@ -265,14 +279,15 @@ class Recordings:
         evaluates = np.tile(work.parts_W == PARTS.index("evaluation"), len(COUNTS))
         for check in self.checks:
             counts, growth = (
-                self._products.at(made.sums[name], check, evaluates).reshape(len(COUNTS), -1)
-                for name in ("counts", "growth")
+                self._products.at(sums, check, evaluates).reshape(len(COUNTS), -1)
+                for sums in (made.sums["counts"], made.stretches[0].sums["growth"])
             )
             elements_L = made.sums["elements"].at(self._products.worth(check)[0])
             calls = dataclasses.replace(made.calls, elements_L=elements_L)
             counts[LAUNCHES] += calls.launches(len(work))
+            rows = BlockRows(self.rows.few, self.longer)
             try:
-                grown = block_growth(work.with_counts(counts), _work(check.trace), self.example)
+                grown = block_growth(work.with_counts(counts), _work(check.trace), rows)
             except IrregularWork as irregular:
                 raise Irregular(str(irregular)) from irregular
             grown[LAUNCHES] = growth[LAUNCHES] = 0

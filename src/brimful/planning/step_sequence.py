@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from brimful.base.arrays import Ints
-from brimful.planning.parametric import Irregular
+from brimful.planning.block_rows import Irregular
 from brimful.planning.trace import KINDS, Int32Array, Trace, same_events
 
 MEASURED, SECOND_STEP, END = "measure 2", "inputs 2", "between steps"

@@ -16,6 +16,7 @@ import numpy as np
 from brimful.base.arrays import Bools, Floats, Ints
 from brimful.base.types import Json
 from brimful.hardware.rates import CLASSES
+from brimful.planning.block_rows import BlockRows
 from brimful.planning.step import EVALUATION_FACTOR
 
 PARTS = ("micro-batch", "further micro-batch", "optimizer", "evaluation")
@@ -305,17 +306,18 @@ class ParametricWork:
         return self.work.with_counts(counts).replaced({"repeats_W": repeats_W})
 
 
-def block_growth(short: Work, longer: Work, example: int) -> Ints:
-    """Return the growth of the counts of operators outside the blocks with every block.
+def block_growth(short: Work, longer: Work, rows: BlockRows) -> Ints:
+    """Return the growth of the counts of operators outside the blocks with the further blocks of a
+    longer row.
 
     Raises:
-        IrregularWork: the blocks are not equal.
+        IrregularWork: the blocks do not repeat.
     """
     outside_W, longer_outside_W = short.layers_W == GLOBAL, longer.layers_W == GLOBAL
     one, other = short.only(outside_W), longer.only(longer_outside_W)
     refuse_others(one, other)
     inside, longer_inside = (
-        repeated(short, example, example + 1).only(~outside_W),
+        repeated(short, rows).only(~outside_W),
         longer.only(~longer_outside_W),
     )
     for name in ("flop_W", "bytes_W", "launches_W"):
@@ -324,19 +326,18 @@ def block_growth(short: Work, longer: Work, example: int) -> Ints:
         )
         if abs(expected - actual) > 1e-9 * actual:
             raise IrregularWork(
-                f"one block more does {actual:.0f} in place of {expected:.0f} ({name})"
+                f"the longer row does {actual:.0f} in place of {expected:.0f} ({name})"
             )
     growth = np.zeros((len(COUNTS), len(short)), np.int64)
     growth[:, outside_W] = other.counts() - one.counts()
     return growth
 
 
-def repeated(short: Work, example: int, blocks: int) -> Work:
-    """Repeat the operators of the middle blocks as often as the long model has such blocks."""
-    middle_W = (short.layers_W > 0) & (short.layers_W < example - 1)
-    return short.replaced(
-        {"repeats_W": np.where(middle_W, (blocks - 2) / (example - 2), 1.0) * short.repeats_W}
-    )
+def repeated(short: Work, rows: BlockRows) -> Work:
+    """Repeat the operators of blocks in the middle as often as the long row has such blocks."""
+    times = [1.0, *(rows.repeats(letter) for letter in rows.few[1:-1]), 1.0, 1.0]
+    # The last place is that of operators outside the blocks.
+    return short.replaced({"repeats_W": np.array(times)[short.layers_W] * short.repeats_W})
 
 
 def refuse_others(one: Work, other: Work) -> None:

@@ -6,7 +6,7 @@ import copy
 import functools
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -92,17 +92,20 @@ def kinds_of_blocks(config: PretrainedConfig) -> list[str]:
     ]
 
 
-def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
-    """Return the config of the same model with another number of blocks; their kinds repeat where
-    there are more.
+def with_layers(config: PretrainedConfig, chosen: Sequence[int]) -> PretrainedConfig:
+    """Return the config of the same model with these of its blocks, in this order; their kinds
+    repeat where a number is beyond them.
     """
     shorter, blocks = copy.deepcopy(config), num_blocks(config)
     own = _values_of_blocks(config)
     shorter.__dict__.pop(_OWN_VALUES, None)
-    shorter.num_hidden_layers = layers
+    shorter.num_hidden_layers = len(chosen)
     for name, values in _lists_of_blocks(config).items():
-        setattr(shorter, name, [values[block % blocks] for block in range(layers)])
-    if kept := {block: own[block % blocks] for block in range(layers) if block % blocks in own}:
+        setattr(shorter, name, [values[block % blocks] for block in chosen])
+    kept = {
+        place: own[block % blocks] for place, block in enumerate(chosen) if block % blocks in own
+    }
+    if kept:
         shorter.per_layer_config = kept
     return shorter
 

@@ -15,11 +15,12 @@ from brimful.base.errors import PlanError
 from brimful.base.garbage import importing
 from brimful.base.kept_values import kept_value, read_whole, write_whole
 from brimful.planning.architecture import Widths
+from brimful.planning.block_rows import Irregular
 from brimful.planning.family import Family
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.memory import Known
-from brimful.planning.parametric import Irregular, ParametricTrace
+from brimful.planning.parametric import ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace, Unrecorded
 from brimful.planning.work import IrregularWork, Work
@@ -249,7 +250,7 @@ class StoredTraces:
             return None
         key = self._all[0]
         like = self._families.find(key)
-        fewest = 0 if like is None else like.family.example
+        fewest = 0 if like is None else len(like.family.rows.few)
         found = self._families.find(dataclasses.replace(key, is_single=True), fewest)
         return None if found is None else found.at(self._spec)
 

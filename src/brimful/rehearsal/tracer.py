@@ -16,13 +16,22 @@ from torch._subclasses.fake_tensor import (
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
-from brimful.base.types import JsonDict
+from brimful.base.types import Counts, JsonDict
 from brimful.model import attention
+from brimful.model.blocks import named_blocks_of
 from brimful.model.quiet import quiet_logger
 from brimful.planning.architecture import LETTERS, SMALL_STATES, Widths, values_of, widths
+from brimful.planning.block_rows import (
+    ALIKE,
+    NEIGHBOURS,
+    BlockRows,
+    Irregular,
+    longer_rows,
+    shortened,
+)
 from brimful.planning.family import Family
 from brimful.planning.family_key import GRANULE, StepSize, TraceFamilyKey
-from brimful.planning.parametric import EXAMPLES, Irregular, stretch
+from brimful.planning.parametric import stretch
 from brimful.planning.products import SmallRecording, TooFew
 from brimful.planning.recordings import Recordings
 from brimful.planning.step import StepSpec, canonical
@@ -32,6 +41,7 @@ from brimful.rehearsal.models import (
     kinds_of_blocks,
     meta_model,
     num_blocks,
+    plain_model,
     with_layers,
 )
 from brimful.rehearsal.ranks import rows_in_common
@@ -59,6 +69,8 @@ tell what is rounded up to 32, 64, 128 and 256 apart.
 """
 _SHORT = 1500
 """Longest sequences in recordings of every network, whose products would be too large."""
+_ONE_IS_SPECIAL: set[str] = set()
+"""Configs of models to which one sequence is a special case in a step."""
 _UNEVEN: set[str] = set()
 """Configs of models of which blocks differ within the first five: few never stand for all."""
 _RANKS = (4, 2, 8, 2, 2)
@@ -91,60 +103,88 @@ def record_family(key: TraceFamilyKey, example: Widths | None = None, fewest: in
         with _as_plan_error(key.spec):
             stack.enter_context(compiler_of(key.spec))
         networks = None if example is None else _networks(key, example)
-        blocks, examples = _blocks_of(key, networks)
-        rows = _rows(key)
+        row, examples = _row_of(key, networks)
+        weight_rows = _weight_rows(key)
         letters = "" if example is None else _letters(example)
-        for few in (each for each in examples if each >= fewest):
+        first = Recordings(key, (), (), BlockRows(row, row), row, 0, weight_rows, letters)
+        for few, neighbours in examples:
+            if len(few) < fewest:
+                continue
+            made = dataclasses.replace(first, rows=BlockRows(few, row))
             try:
-                return _from_members(Recordings(key, (), (), few, blocks, rows, letters), networks)
+                return _from_members(made, _longer(made, neighbours, networks), networks)
             except Irregular as irregular:
                 problem = irregular
             if key.spec.config_json in _UNEVEN:
                 break
         if key.micro_batch:  # as it is
-            whole = Recordings(key, (), (), blocks, blocks)
-            return _with_members(whole, [0], None).family()
+            return _with_members(first, [0], None).family().pruned()
+        if key.is_alone and key.spec.compiled == "none" and examples:
+            return _from_members(first, {row: 0}, networks)
     raise problem
 
 
-def _from_members(first: Recordings, networks: tuple[Widths, ...] | None) -> Family:
+def _from_members(first: Recordings, longer: Counts, networks: tuple[Widths, ...] | None) -> Family:
     """Return the family from its first small member and as many more as it takes: two determine the
     products of all sizes, the third tells those apart that agree in two, and sums.
+
+    Args:
+        first: What the members share.
+        longer: BlockRows of further recordings, and how often the model has what each has more.
+        networks: Their widths, where the family is of every one.
 
     Raises:
         Irregular: also with all members sizes are no products.
     """
     key, few = first.key, _with_members(first, [0], networks)
-    if few.example < few.blocks:
+    for row in (*longer, few.rows.all):
         try:
-            stretch(few.few[0].trace, few.example + 1)  # else no further one is made in vain
+            if row != few.rows.few:  # else further ones are made in vain
+                stretch(few.few[0].trace, BlockRows(few.rows.few, row))
         except Irregular:
-            if few.example == max(EXAMPLES) and networks is None:
+            if few.rows.few == shortened(few.rows.all, max(NEIGHBOURS)) and networks is None:
                 _UNEVEN.add(key.spec.config_json)
             raise
     if key.micro_batch:
-        return _checked(few, 0, networks).family()
+        return _family(few, longer, 0, networks)
     sums = bool(key.sums) and (key.in_parts or key.spec.loss == "chunked")
     few, problem = _with_members(few, [1, 2] if sums else [1], networks), Irregular()
     for number in _checks_of(key):
         try:
             try:
-                return _checked(few, number, networks).family()
+                return _family(few, longer, number, networks)
             except TooFew:
                 few = _with_members(few, range(len(few.few), 3), networks)
-                return _checked(few, number, networks).family()
+                return _family(few, longer, number, networks)
         except Irregular as irregular:
             problem = irregular
     raise problem
 
 
+def _family(
+    few: Recordings, longer: Counts, number: int, networks: tuple[Widths, ...] | None
+) -> Family:
+    """Return the family that a further member agrees with, one for each of the longer rows."""
+    made = [
+        _checked(dataclasses.replace(few, longer=row, times=times), number, networks).family()
+        for row, times in longer.items()
+    ]
+    if any(each.work is None for each in made):
+        made = [dataclasses.replace(each, work=None) for each in made]
+    if made[0].lowest > 1:
+        _ONE_IS_SPECIAL.add(few.key.spec.config_json)
+    stretches = tuple(stretch for each in made for stretch in each.stretches)
+    return dataclasses.replace(made[0], stretches=stretches).pruned()
+
+
 def _checks_of(key: TraceFamilyKey) -> tuple[int, ...]:
     """Return the members of which one is enough to check a family: one sequence where it is no
-    special case. To attention in blocks it always is.
+    special case. To attention in blocks it always is, and to a network that it once was to.
     """
     if key.is_single or key.spec.compiled != "none":
         return (3,)
-    return (4, 3) if key.is_alone and key.spec.attention == attention.NAME else (3, 4)
+    is_special = key.spec.attention == attention.NAME or key.spec.config_json in _ONE_IS_SPECIAL
+    return (4, 3) if is_special else (3, 4)
 
 
 def _members_of(key: TraceFamilyKey) -> tuple[tuple[int, float, int, float], ...]:
@@ -184,37 +224,57 @@ def _networks(key: TraceFamilyKey, example: Widths) -> tuple[Widths, ...]:
     )
 
 
-def _blocks_of(key: TraceFamilyKey, networks: tuple[Widths, ...] | None) -> tuple[int, list[int]]:
-    """Return the number of blocks, and those to record with: few where these include every kind of
-    block of the model, else all; all of a model that is compiled as one graph, too.
+def _row_of(
+    key: TraceFamilyKey, networks: tuple[Widths, ...] | None
+) -> tuple[str, list[tuple[str, int]]]:
+    """Return the row of a model's blocks, and short ones to record, each with the neighbours that
+    are alike there; the whole one where no short one stands for it.
     """
     if networks is not None:
-        return _BLOCKS, list(EXAMPLES)
+        row = ALIKE * _BLOCKS
+        return row, [(shortened(row, each), each) for each in NEIGHBOURS]
     config = config_of(_spec_of(key, 0, None))
-    blocks, kinds = num_blocks(config), kinds_of_blocks(config)
-    if key.spec.compiled == "model":
-        return blocks, [] if key.micro_batch else [blocks]
-    # Five show at once whether blocks of a hybrid model repeat.
-    is_hybrid = key.spec.kernels and len(set(kinds[1:4])) > 1
-    first = EXAMPLES[::-1] if is_hybrid or _needs_five(key.spec) else EXAMPLES
+    kinds = kinds_of_blocks(config)
+    letters = {kind: chr(ord(ALIKE) + place) for place, kind in enumerate(dict.fromkeys(kinds))}
+    row = "".join(letters[kind] for kind in kinds)
+    whole: list[tuple[str, int]] = [] if key.micro_batch else [(row, 0)]
+    # The last blocks may take keys of others.
+    if key.spec.compiled == "model" or getattr(config, "num_kv_shared_layers", 0) > 0:
+        return row, whole
     if key.spec.config_json in _UNEVEN:
-        return blocks, []
-    few = [
-        example for example in first if blocks > example + 1 and set(kinds[:example]) == set(kinds)
-    ]
-    if getattr(config, "num_kv_shared_layers", 0):  # the last blocks take keys of others
-        few = []
-    return blocks, few or ([] if key.micro_batch else [blocks])
+        return row, whole if key.is_alone else []
+    order = NEIGHBOURS[::-1] if _needs_three(key.spec) else NEIGHBOURS
+    few = [(shortened(row, each), each) for each in order]
+    return row, [each for each in few if len(each[0]) + 1 < len(row)] or whole
 
 
-def _needs_five(spec: StepSpec) -> bool:
-    """Return whether a block touches both neighbours in one pass, so that four blocks are tried in
+def _longer(made: Recordings, neighbours: int, networks: tuple[Widths, ...] | None) -> Counts:
+    """Return rows of further recordings; see `longer_rows`. There are none for a whole row."""
+    few = made.rows.few
+    if few == made.rows.all:
+        return {few: 0}
+    like = {letter: letter for letter in few}
+    if len(like) > 1:
+        spec = _spec_of(made.key, 0, None)
+        model = plain_model(spec, _shorter(config_of(spec), few, made.rows.all))
+        weights: dict[str, str] = {}
+        for letter, block in zip(few, named_blocks_of(model)[1], strict=True):
+            shapes = str([(name, each.shape) for name, each in block.named_parameters()])
+            like[letter] = weights.setdefault(shapes, letter)
+    found = longer_rows(made.rows, neighbours, like)
+    if found is None or any(len(each) >= len(made.rows.all) for each in found):
+        raise Irregular("no longer row is shorter than the model")
+    return found
+
+
+def _needs_three(spec: StepSpec) -> bool:
+    """Return whether a block touches both neighbours in one pass, so that two alike are tried in
     vain: FSDP2 gathers the next block while one computes, and gradients of the last are reduced.
     """
     return spec.ranks != 1 and (bool(spec.recompute) or spec.adapter is None)
 
 
-def _rows(key: TraceFamilyKey) -> int:
+def _weight_rows(key: TraceFamilyKey) -> int:
     """Return the greatest common divisor of the rows of all weights, but for an adapter's first
     matrices, which have as many as its rank; 1 where the model is not divided among any number of
     devices.
@@ -225,7 +285,9 @@ def _rows(key: TraceFamilyKey) -> int:
     if not key.in_parts:
         return 1
     spec = _spec_of(key, 0, None)
-    rows = rows_in_common(meta_model(spec, with_layers(config_of(spec), 1)), with_ranks=False)
+    rows = rows_in_common(
+        meta_model(spec, with_layers(config_of(spec), range(1))), with_ranks=False
+    )
     if rows % max(*_RANKS, _LAST_RANKS):
         raise Irregular("the rows of a weight cannot be divided evenly")
     return rows
@@ -268,7 +330,10 @@ def _with_members(
     """Record further small members. Raises Irregular at the first that differs from the others."""
     for number in numbers:
         member = _member(
-            made, _size_of(made.key, number, made.rows), _at(networks, number), made.example
+            made,
+            _size_of(made.key, number, made.weight_rows),
+            _at(networks, number),
+            made.rows.few,
         )
         made = dataclasses.replace(made, few=(*made.few, member))
         made.refuse_unlike()
@@ -276,16 +341,13 @@ def _with_members(
 
 
 def _checked(few: Recordings, number: int, networks: tuple[Widths, ...] | None) -> Recordings:
-    """Return the recordings with those that check them, with one block more where there are
-    more.
-    """
-    sizes = [_size_of(few.key, number, few.rows)]
+    """Return the recordings with those that check them, with more blocks where there are more."""
+    sizes = [_size_of(few.key, number, few.weight_rows)]
     if few.key.in_parts:
         rank = _LAST_RANK if few.key.has_rank else 1
-        part = few.rows // _LAST_RANKS
+        part = few.weight_rows // _LAST_RANKS
         sizes.append(dataclasses.replace(sizes[0], rank=rank, ranks=_LAST_RANKS, part=part))
-    blocks = few.example + int(few.example < few.blocks)
-    checks = [_member(few, size, _at(networks, number), blocks) for size in sizes]
+    checks = [_member(few, size, _at(networks, number), few.longer) for size in sizes]
     return dataclasses.replace(few, checks=tuple(checks))
 
 
@@ -293,14 +355,21 @@ def _at(networks: tuple[Widths, ...] | None, number: int) -> Widths | None:
     return None if networks is None else networks[number]
 
 
-def _member(
-    made: Recordings, size: StepSize, network: Widths | None, blocks: int
-) -> SmallRecording:
+def _member(made: Recordings, size: StepSize, network: Widths | None, row: str) -> SmallRecording:
     spec = _with_widths(made.key.member(size), network)
-    config = config_of(spec)
-    shorter = config if blocks == num_blocks(config) else with_layers(config, blocks)
+    shorter = _shorter(config_of(spec), row, made.rows.all)
     trace = _record(spec, shorter, size.micro_batch, made.key.evaluation_factors)
     return SmallRecording(size, network, trace)
+
+
+def _shorter(config: PretrainedConfig, row: str, whole: str) -> PretrainedConfig:
+    """Return the config of a model with the blocks of a row."""
+    if len(row) == num_blocks(config):
+        return config
+    if len(set(row)) == 1:
+        return with_layers(config, range(len(row)))
+    middle = (whole.index(letter, 1) for letter in row[1:-1])
+    return with_layers(config, [0, *middle, len(whole) - 1])
 
 
 def _record(
