@@ -40,4 +40,4 @@ def test_a_damaged_archive_is_named_and_its_steps_are_recorded_instead(
     assert f"{archive} is damaged" in told
     assert told == snapshot
     assert damaged == whole
-    assert list((tmp_path / "empty" / "traces").glob("families-*/*"))
+    assert list((tmp_path / "empty" / "traces").glob("row-families-*/*"))

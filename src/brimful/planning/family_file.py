@@ -106,6 +106,7 @@ def from_bytes(content: bytes) -> Family:
     except (
         SafetensorError,
         KeyError,
+        AttributeError,
         TypeError,
         ValueError,
         IndexError,

@@ -115,7 +115,7 @@ def families_folder() -> str:
     libraries.
     """
     versions = hashlib.sha256(json.dumps(library_versions()).encode()).hexdigest()[:16]
-    return f"families-{versions}"
+    return f"row-families-{versions}"
 
 
 def _read(content: bytes | None) -> Family | None:
