@@ -30,6 +30,7 @@ from brimful.chains import pipeline, plans
 from brimful.generation import copied_weights
 from brimful.generation.backends import choice
 from brimful.generation.engine import Engine
+from brimful.generation.export import export_merged
 from brimful.generation.quick_blocks import quick_blocks
 from brimful.kinds.rewarded import RewardedRunData
 from brimful.kinds.run_data import gather
@@ -523,6 +524,22 @@ def test_bad_settings_are_refused(asking: Callable[..., Recipe], said: str, name
         return
     with pytest.raises(RecipeError, match=named):
         asking(said)
+
+
+def test_the_reference_may_be_a_model_with_trained_adapters_merged_into_it(
+    asking: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    """What is advised where adapters go on, whose start nothing holds any more."""
+    compared = ("rewards.kl=0.1", "training.steps=1", "adapter.rank=2")
+    start = run(asking("training.steps=1", "adapter.rank=4", "run.name=start"))
+    with pytest.raises(RecipeError, match=r"brimful export RUN --merge"):
+        asking(*compared, f"adapter.start={start / 'model'}")
+    merged = tmp_path / "merged"
+
+    export_merged(start, merged)
+
+    folder = run(asking(*compared, f"model={merged}"))
+    assert steps_of(folder)[0]["named"]["kl"] == pytest.approx(0, abs=1e-6)
 
 
 def test_questions_that_leave_no_room_are_told_and_references_are_checked(
