@@ -4,8 +4,9 @@ and in how many CPU seconds of a fresh process?
     python benchmarks/catalog_ids.py [--answered FILE] [--cpu-limit SECONDS]
 
 Each is tuned with adapters (`brimful plan lora model=ID`) on an H200, where a base of more than 20
-billion parameters is in 4 bits. Every plan begins with an empty cache: recordings that ship are
-used, others are made. With --answered, rows that an earlier run printed to FILE are kept.
+billion parameters, or one that is packed so, is in 4 bits. Every plan begins with an empty cache:
+recordings that ship are used, others are made. With --answered, rows that an earlier run printed to
+FILE are kept.
 """
 
 import json
@@ -62,7 +63,7 @@ def main() -> None:
     for name in IDS:
         row = catalog.find(name)
         words = ["lora", f"model={name}", "--on", DEVICE]
-        if row is not None and row.parameters > LARGE:
+        if "bnb-4bit" in name or (row is not None and row.parameters > LARGE):
             words.insert(2, "quantize=nf4")
         told = known.get(name)
         if told is None:

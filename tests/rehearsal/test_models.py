@@ -4,7 +4,7 @@ import logging
 import pytest
 from fixture_types import MakeStep, Refuses
 from torch import nn
-from transformers import AutoConfig, Gemma2Config, LlamaConfig
+from transformers import AutoConfig, Gemma2Config, Llama4TextConfig, LlamaConfig
 
 from brimful.base.errors import PlanError, RecipeError
 from brimful.base.types import JsonDict
@@ -103,7 +103,7 @@ def test_every_linear_layer_but_the_head_is_packed(step: MakeStep) -> None:
     model = meta_model(spec, config_of(spec))
     packed = [name for name, module in model.named_modules() if isinstance(module, Linear4bit)]
 
-    assert packed == names_of_4bit_layers(model)
+    assert packed == names_of_4bit_layers(plain_model(spec, config_of(spec)))
     assert len(packed) == 2 * 7
     assert not isinstance(model.get_submodule("lm_head"), Linear4bit)
 
@@ -118,6 +118,29 @@ def test_upcasting_leaves_no_16_bit_weight(step: MakeStep) -> None:
         "torch.uint8",
     }
     assert type(transformers_model(model)).__name__ == "LlamaForCausalLM"
+
+
+def test_a_router_that_is_a_linear_layer_of_its_own_is_not_packed() -> None:
+    """It returns scores beside logits; transformers packs layers of torch's own class alone."""
+    config = Llama4TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=32,
+        intermediate_size_mlp=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_local_experts=2,
+        pad_token_id=0,
+    )
+    spec = StepSpec(canonical(config.to_dict()), 32, quantize="nf4", cuda=True)
+
+    model = meta_model(spec, config_of(spec))
+
+    assert type(model.get_submodule("model.layers.0.feed_forward.router")).__name__ == (
+        "Llama4Router"
+    )
+    assert isinstance(model.get_submodule("model.layers.0.self_attn.q_proj"), Linear4bit)
 
 
 @pytest.mark.parametrize(("cuda", "converts"), [(True, False), (False, True)])

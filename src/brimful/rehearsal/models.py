@@ -421,10 +421,12 @@ def replace_linear_layers(model: nn.Module, packed: Callable[[nn.Linear], nn.Mod
 
 
 def names_of_4bit_layers(model: nn.Module) -> list[str]:
-    """Return the names of the linear layers that are stored in 4 bit: all but the output head."""
+    """Return the names of the layers that are stored in 4 bit: linear ones of torch's own class, as
+    transformers 5 chooses (integrations/bitsandbytes.py), but for the output head.
+    """
     head = model.get_output_embeddings() if isinstance(model, PreTrainedModel) else None
     return [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module is not head and not name.endswith("lm_head")
+        if type(module) is nn.Linear and module is not head and not name.endswith("lm_head")
     ]
