@@ -1,4 +1,4 @@
-"""BlockRows of blocks of several kinds, and short rows that stand for long ones.
+"""Rows of blocks of several kinds, and short rows that stand for long ones.
 
 A row is a text of one letter for each block, its kind. The first block of each kind, with which the
 backward pass frees what blocks of its kind share, and the last block count as kinds of their own. A

@@ -119,9 +119,16 @@ def record_family(key: TraceFamilyKey, example: Widths | None = None, fewest: in
                 break
         if key.micro_batch:  # as it is
             return _with_members(first, [0], None).family().pruned()
-        if key.is_alone and key.spec.compiled == "none" and examples:
+        if key.spec.config_json in _UNEVEN and _may_record_all(key):
             return _from_members(first, {row: 0}, networks)
     raise problem
+
+
+def _may_record_all(key: TraceFamilyKey) -> bool:
+    """Return whether all blocks are recorded for a family where few do not stand for them: only for
+    the last one that a step may belong to, and not where they are compiled, which takes minutes.
+    """
+    return key.is_alone and not key.micro_batch and key.spec.compiled == "none"
 
 
 def _from_members(first: Recordings, longer: Counts, networks: tuple[Widths, ...] | None) -> Family:
@@ -130,7 +137,7 @@ def _from_members(first: Recordings, longer: Counts, networks: tuple[Widths, ...
 
     Args:
         first: What the members share.
-        longer: BlockRows of further recordings, and how often the model has what each has more.
+        longer: Rows of further recordings, and how often the model has what each has more.
         networks: Their widths, where the family is of every one.
 
     Raises:
@@ -173,7 +180,7 @@ def _family(
         made = [dataclasses.replace(each, work=None) for each in made]
     if made[0].lowest > 1:
         _ONE_IS_SPECIAL.add(few.key.spec.config_json)
-    stretches = tuple(stretch for each in made for stretch in each.stretches)
+    stretches = tuple(more for each in made for more in each.stretches)
     return dataclasses.replace(made[0], stretches=stretches).pruned()
 
 
@@ -242,7 +249,7 @@ def _row_of(
     if key.spec.compiled == "model" or getattr(config, "num_kv_shared_layers", 0) > 0:
         return row, whole
     if key.spec.config_json in _UNEVEN:
-        return row, whole if key.is_alone else []
+        return row, []
     order = NEIGHBOURS[::-1] if _needs_three(key.spec) else NEIGHBOURS
     few = [(shortened(row, each), each) for each in order]
     return row, [each for each in few if len(each[0]) + 1 < len(row)] or whole
