@@ -14,6 +14,8 @@ RECORDS = Path(__file__).parent / "records"
 WITHOUT_AMX, SLOW_BF16 = "_without_amx", "_slow_bf16"
 CPU_KINDS = {"": "with AMX", WITHOUT_AMX: "without AMX", SLOW_BF16: "on which bf16 is slow"}
 """Kinds of CPU that a benchmark may have a record of each, by the ending of its name."""
+MOST_COLD_S = 12
+"""CPU time that a first plan may take."""
 
 
 def main() -> None:
@@ -99,6 +101,7 @@ def table() -> str:
         *_rewards_public(),
         *_where_made("model_types", _model_types),
         *_where_made("model_types_peaks", _peaks_of_types),
+        *_where_made("catalog_ids", _catalog_ids),
         *_where_made("memory_brim", _memory_brim),
     ]
     return "\n".join(
@@ -1338,6 +1341,21 @@ def _peaks_of_types(name: str) -> tuple[str, str, str]:
         " recorded, beside the profiler's count",
         f"{sum(error <= 0.001 for error in errors)} of {told['compared']} within 0.1 %, largest"
         f" error {100 * told['largest_error']:.1f} %",
+        source,
+    )
+
+
+def _catalog_ids(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    told = record["summary"]
+    others = ", ".join(each["type"] for each in record["ids"] if "verdict" not in each)
+    quick = sum(each["cpu_s"] <= MOST_COLD_S for each in record["ids"])
+    return (
+        "Hub ids as people type them, planned without a network, with adapters on an H200, each from"
+        " an empty cache",
+        f"{told['planned']} of {told['ids']} (not {others}); CPU time of the process"
+        f" {told['median_cpu_s']} s in the median, at most {told['most_cpu_s']};"
+        f" {quick} within {MOST_COLD_S} s",
         source,
     )
 

@@ -67,7 +67,7 @@ ROOM_NODES = {
     "selection": 12_000,
     "evaluation": 33_000,
     "kinds": 17_000,
-    "rehearsal": 39_600,
+    "rehearsal": 39_700,
     "other_trainers": 32_500,
     "report": 101_000,
     "trainers": 11_000,
