@@ -104,8 +104,8 @@ class ExampleSequences:
         return ExampleBatch(pairs, self._sequence_length, self._layout, self._per_sample)
 
     def positions_of_passes(self, first_sample: int, count: int, budget: int) -> list[int]:
-        """Return the positions that each pass of a batch computes, padding included, divided by the
-        examples of a sample; a pass has at most `budget` of them.
+        """Return for each pass of a batch how many positions it computes, padding included. They
+        are counted for one example of each sample (a pair has two), at most `budget` in a pass.
         """
         each, limit = self._per_sample, self._sequence_length
         examples = self.examples(first_sample, count)
@@ -288,7 +288,7 @@ def _sharing(pairs: Sequence[_Pair]) -> MicroBatch:
 
 
 def _positions_of_sharing(pairs: Sequence[_Pair]) -> int:
-    """Return how many positions the row has that `_sharing` makes of these examples."""
+    """Return the number of positions in the row that `_sharing` makes of these pairs."""
     counts = Counter(pair.beginning for pair in pairs)
     again = sum((count - 1) * len(beginning) for beginning, count in counts.items())
     return sum(len(pair.inputs_T) for pair in pairs) - again

@@ -21,9 +21,9 @@ class Irregular(Exception):
 
 
 ALIKE = "a"
-"""The kind of blocks that are all alike."""
+"""The letter of every block in a row whose blocks are all of one kind."""
 NEIGHBOURS = (2, 3)
-"""Blocks of a stretch that has to be in both rows.
+"""Lengths of the segments (adjacent blocks) that a short row must have in common with the long one.
 
 In the forward pass a block frees tensors of the block before it, in the backward pass of the block
 after it. Where a block touches both neighbours in one pass, three are needed.
@@ -77,21 +77,22 @@ class BlockRows:
 
 
 def shortened(row: str, neighbours: int) -> str:
-    """Return a short row that stands for this one: stretches of blocks are left out, the longest
-    first, for as long as the same stretches of so many neighbours are there.
+    """Return a short row that stands for this one: blocks are left out, as many adjacent ones at a
+    time as possible, while the row keeps the same segments of so many neighbouring blocks.
     """
-    stretches = _stretches(row, neighbours)
+    segments = _segments(row, neighbours)
     length = len(row) - 2
     while length > 0:
         cuts = (row[:at] + row[at + length :] for at in range(1, len(row) - length))
-        cut = next((each for each in cuts if _stretches(each, neighbours) == stretches), None)
+        cut = next((each for each in cuts if _segments(each, neighbours) == segments), None)
         row, length = (row, length - 1) if cut is None else (cut, min(length, len(cut) - 2))
     return row
 
 
 def longer_rows(rows: BlockRows, neighbours: int, like: Texts) -> dict[str, int] | None:
-    """Return longer rows, each with a stretch of the short one repeated, and how often each of
-    these stretches is added to make the long row of the short one; None where none do.
+    """Return longer rows, each with one segment of the short row repeated, and how many times each
+    of these segments has to be added to the short row to have the blocks of the long one; None
+    where no such segments are found.
 
     Args:
         rows: The rows.
@@ -99,7 +100,7 @@ def longer_rows(rows: BlockRows, neighbours: int, like: Texts) -> dict[str, int]
         like: For each kind one with the same weights.
     """
     chosen: list[str] = []
-    for longer in _with_a_stretch_more(rows.few, neighbours):
+    for longer in _with_a_segment_more(rows.few, neighbours):
         added = np.array([_added(rows.few, each, like) for each in (*chosen, longer)])
         if np.linalg.matrix_rank(added) == len(added):
             chosen.append(longer)
@@ -110,12 +111,12 @@ def longer_rows(rows: BlockRows, neighbours: int, like: Texts) -> dict[str, int]
     return None
 
 
-def _with_a_stretch_more(few: str, neighbours: int) -> Iterator[str]:
-    stretches = _stretches(few, neighbours)
+def _with_a_segment_more(few: str, neighbours: int) -> Iterator[str]:
+    segments = _segments(few, neighbours)
     for length in range(1, len(few) - 1):
         for at in range(1, len(few) - length):
             longer = few[: at + length] + few[at:]
-            if _stretches(longer, neighbours) == stretches:
+            if _segments(longer, neighbours) == segments:
                 yield longer
 
 
@@ -135,6 +136,6 @@ def _surroundings(row: str) -> list[tuple[_Role | None, _Role, _Role | None]]:
     return list(zip([None, *roles[:-1]], roles, [*roles[1:], None], strict=True))
 
 
-def _stretches(row: str, count: int) -> set[tuple[_Role, ...]]:
+def _segments(row: str, count: int) -> set[tuple[_Role, ...]]:
     roles = _roles(row)
     return {tuple(roles[at : at + count]) for at in range(len(roles) - count + 1)}

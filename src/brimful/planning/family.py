@@ -107,14 +107,15 @@ def joined_sums(parts: Sequence[Sums]) -> Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
-    """Blocks that the model has more often than the recordings that a family is made of.
+class BlockSegment:
+    """A segment of adjacent blocks that the model has more often than the short recordings.
 
     Attributes:
-        times: How many times more often.
-        calls: Lists of the update's operators with these blocks once more, without elements.
-        sums: Numbers by name: "outside", sizes of storages outside the blocks with them once more;
-            "growth", what they add to counts; "parameters" and "elements" with them once more.
+        times: How many more of these segments the model has.
+        calls: Calls of the update in a recording with one more segment, without elements.
+        sums: Numbers by name, of a recording with one more segment: "outside", sizes of storages
+            outside the blocks; "parameters"; "elements" of calls; and "growth", by how much the
+            segment makes counts larger.
     """
 
     times: int
@@ -133,7 +134,7 @@ class Family:
         terms: What numbers grow with.
         sums: Numbers by name: "sizes"; "parameters", all and those that are trained; "counts"
             (COUNTS x W); "elements" of calls.
-        stretches: What the model has more blocks of; none where all are recorded.
+        segments: What the model has more blocks of; none where all are recorded.
         rows: The few blocks, and those of the model.
         lowest: The smallest micro-batch it holds for.
         weight_rows: For a model that is divided among devices, the greatest common divisor of the
@@ -145,7 +146,7 @@ class Family:
     calls: Calls
     terms: tuple[Term, ...]
     sums: Mapping[str, Sums]
-    stretches: tuple[Stretch, ...]
+    segments: tuple[BlockSegment, ...]
     rows: BlockRows
     lowest: int
     weight_rows: int = 1
@@ -160,8 +161,8 @@ class Family:
         if more <= 1:
             return None
         rows = dataclasses.replace(self.rows, all=ALIKE * widths.blocks)
-        one = dataclasses.replace(self.stretches[0], times=more)
-        return dataclasses.replace(self, stretches=(one,), rows=rows)
+        one = dataclasses.replace(self.segments[0], times=more)
+        return dataclasses.replace(self, segments=(one,), rows=rows)
 
     def at(self, spec: StepSpec, widths: Widths | None = None) -> ParametricTrace:
         """Return the trace of a step with this spec's sequence length and rank. It holds for every
@@ -198,7 +199,7 @@ class Family:
 
     @functools.cached_property
     def _long(self) -> tuple[Trace, Ints]:
-        if not self.stretches:
+        if not self.segments:
             return self.trace, np.arange(len(self.trace.sizes_S))
         return stretch(self.trace, self.rows)
 
@@ -207,13 +208,13 @@ class Family:
         sizes_S = self.sums["sizes"].at(values_K)
         outside = self.trace.layers_S == GLOBAL
         few = sizes_S[outside]
-        for each in self.stretches:
+        for each in self.segments:
             sizes_S[outside] += each.times * (each.sums["outside"].at(values_K) - few)
         return sizes_S
 
     def _grown(self, name: str, values_K: Ints) -> Ints:
         few = grown = self.sums[name].at(values_K)
-        for each in self.stretches:
+        for each in self.segments:
             grown = grown + each.times * (each.sums[name].at(values_K) - few)
         return grown
 
@@ -222,20 +223,20 @@ class Family:
             return None
         base, slope, chunk_slope = (
             sum(
-                (each.times * each.sums["growth"].at(values_K) for each in self.stretches),
+                (each.times * each.sums["growth"].at(values_K) for each in self.segments),
                 self.sums["counts"].at(values_K),
             ).reshape(len(COUNTS), -1)
             for values_K in values_3K
         )
         base[LAUNCHES] += self._calls_at(values_3K[0]).launches(len(self.work))
-        work = repeated(self.work, self.rows) if self.stretches else self.work
+        work = repeated(self.work, self.rows) if self.segments else self.work
         chunks_W = chunks_of(work, chunk_slope)
         return ParametricWork(work, base, slope, chunk_slope, chunks_W, size.scored)
 
     def _calls_at(self, values_K: Ints) -> Calls:
         """Return the calls of the update with all blocks, of which lists have more tensors."""
         tensors_L = self.calls.tensors_L.copy()
-        for each in self.stretches:
+        for each in self.segments:
             tensors_L += each.times * (each.calls.tensors_L - self.calls.tensors_L)
         return dataclasses.replace(
             self.calls, tensors_L=tensors_L, elements_L=self._grown("elements", values_K)
@@ -243,18 +244,18 @@ class Family:
 
     def pruned(self) -> "Family":
         """Return the same family without the terms that no number uses."""
-        every = [self.sums, *(each.sums for each in self.stretches)]
+        every = [self.sums, *(each.sums for each in self.segments)]
         used = np.unique(np.concatenate([each.terms_A for sums in every for each in sums.values()]))
-        fewer, *of_stretches = (
+        fewer, *of_segments = (
             {
                 name: dataclasses.replace(each, terms_A=np.searchsorted(used, each.terms_A))
                 for name, each in sums.items()
             }
             for sums in every
         )
-        stretches = (
+        segments = (
             dataclasses.replace(each, sums=sums)
-            for each, sums in zip(self.stretches, of_stretches, strict=True)
+            for each, sums in zip(self.segments, of_segments, strict=True)
         )
         terms = tuple(self.terms[index] for index in used)
-        return dataclasses.replace(self, terms=terms, sums=fewer, stretches=tuple(stretches))
+        return dataclasses.replace(self, terms=terms, sums=fewer, segments=tuple(segments))

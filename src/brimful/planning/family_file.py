@@ -15,12 +15,14 @@ from brimful.base.arrays import Ints
 from brimful.base.types import JsonDict
 from brimful.planning.architecture import Monomial
 from brimful.planning.block_rows import BlockRows
-from brimful.planning.family import Family, Stretch, Sums, Term
+from brimful.planning.family import Family, BlockSegment, Sums, Term
 from brimful.planning.trace import Int32Array, Trace
 from brimful.planning.work import COUNTS, Calls, Work
 
 FORMAT = 2
-"""Raised with every change of what a file holds."""
+"""Part of the names of files. With a change of what they hold it is raised, or the folder of the
+cache gets another name (`store.families_folder`), so that shipped files can keep theirs.
+"""
 _MAGIC = b"\xfd7zXZ"
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6}]
 _TRACE_ARRAYS = ("event_layers_E", "kinds_S", "places_S", "layers_S")
@@ -46,12 +48,12 @@ def to_bytes(family: Family) -> bytes:
     arrays |= {"signs_E": np.sign(trace.events_E), "lags_E": _lags(trace.events_E)}
     if work is not None:
         arrays |= {name: getattr(work, name) for name in _WORK_ARRAYS}
-    parts = [(family.calls, family.sums), *((each.calls, each.sums) for each in family.stretches)]
+    parts = [(family.calls, family.sums), *((each.calls, each.sums) for each in family.segments)]
     for number, (calls, sums) in enumerate(parts):
         arrays |= _arrays_of(str(number), calls, sums)
     words: JsonDict = dataclasses.asdict(family.rows)
     words |= {"lowest": family.lowest, "weight_rows": family.weight_rows}
-    words["times"] = [each.times for each in family.stretches]
+    words["times"] = [each.times for each in family.segments]
     words |= {"places": list(trace.places), "name_of_blocks": trace.blocks}
     words["marks"] = list(trace.marks.items())  # their order counts
     words["operators"] = None if work is None else work.operators
@@ -129,7 +131,7 @@ def _family(arrays: dict[str, np.ndarray], words: JsonDict) -> Family:
             places_A, factors_A, terms_A = (wide[f"{number} {name} {part}"] for part in _SUM_ARRAYS)
             sums[name] = Sums(count, np.cumsum(places_A), factors_A, terms_A)
         parts.append((_calls(wide, number), sums))
-    (calls, sums), *stretches = parts
+    (calls, sums), *segments = parts
     return Family(
         Trace(
             **trace,
@@ -142,7 +144,9 @@ def _family(arrays: dict[str, np.ndarray], words: JsonDict) -> Family:
         calls,
         tuple(Term(product, Monomial(*widths)) for product, *widths in words["terms"]),
         sums,
-        tuple(Stretch(times, *each) for times, each in zip(words["times"], stretches, strict=True)),
+        tuple(
+            BlockSegment(times, *each) for times, each in zip(words["times"], segments, strict=True)
+        ),
         BlockRows(words["few"], words["all"]),
         words["lowest"],
         words["weight_rows"],

@@ -7,6 +7,7 @@ micro-batch, the sequence length, the rank, or what a piece of the loss holds.
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -44,11 +45,12 @@ PRODUCTS = (
     "A",
     "RA",
 )
-"""B micro-batch, T sequence length, U one more, as of scores written out beside a sink, V less the
-micro-batch, G rounded up to GRANULE, E to TILE, K, Q and S its CHUNKS, r rank, M scored tokens of a
-sequence, C tokens of a full piece of the loss, L of the last one. Of a model in parts: R devices, P
-rows of the weights that one of them holds, by the unit in which all have whole ones; A rows of an
-adapter's first matrix, which has r of them and may have fewer than there are devices.
+"""B is the micro-batch and T the sequence length. U is T + 1, as of attention scores with a column
+for a sink, and V is T - B. G and E are T rounded up to GRANULE and to TILE; K, Q and S are the
+numbers of CHUNKS in it. r is the rank, M the scored tokens of a sequence, C the tokens of a full
+piece of the loss and L those of the last one. Of a model in parts: R is the number of devices; P
+the rows of a weight that one of them holds, in the unit of which every weight has whole numbers; A
+the rows that it holds of an adapter's first matrix, which has r of them, perhaps fewer than R.
 """
 SUMS_IN_PARTS = (("P", "rP", "A"), ("", "r", "RA"))
 """What FSDP2 sends and receives is a sum over the weights of a block: of their parts, or of the
@@ -148,7 +150,7 @@ class TraceFamilyKey:
             return ()
         return (("", "B", "C"),) if self.spec.loss == "chunked" else (("", "B"),)
 
-    @property
+    @cached_property
     def products(self) -> tuple[str, ...]:
         """Return those of PRODUCTS that a size in this family can be."""
         chunked = self.spec.loss == "chunked"

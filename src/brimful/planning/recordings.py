@@ -15,7 +15,7 @@ import numpy as np
 
 from brimful.base.arrays import Ints
 from brimful.planning.block_rows import BlockRows, Irregular
-from brimful.planning.family import LAUNCHES, Family, Stretch, Sums, joined_sums
+from brimful.planning.family import LAUNCHES, Family, BlockSegment, Sums, joined_sums
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.parametric import equal, stretch
 from brimful.planning.products import Products, SmallRecording
@@ -39,7 +39,7 @@ _UNLISTED = [
 
 
 _Update = tuple[Calls, dict[str, Sums]]
-"""Calls of the update, and what numbers come to."""
+"""The calls of an update, and sums by name (`Family`, `BlockSegment`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Recordings:
             calls,
             self._products.terms,
             sums,
-            (Stretch(self.times, more_calls, more),) if self._stretches else (),
+            (BlockSegment(self.times, more_calls, more),) if self._stretches else (),
             self.rows,
             1 if not self.checks or self.checks[-1].size.micro_batch == 1 else 2,
             self.weight_rows,
@@ -130,6 +130,10 @@ class Recordings:
     @property
     def _first(self) -> Trace:
         return self.few[0].trace
+
+    @property
+    def _rows_of_checks(self) -> BlockRows:
+        return BlockRows(self.rows.few, self.longer)
 
     @property
     def _stretches(self) -> bool:
@@ -180,8 +184,8 @@ class Recordings:
             raise
 
     def _work(self) -> tuple[Work, _Update, _Update]:
-        """Return the operators, and the update's calls and what numbers come to with few blocks and
-        with the further ones.
+        """Return the operators, without counts, and the update as it is with few blocks and as it
+        is with those of the checks.
         """
         first, last = self._first, (*self.few, *self.checks)[-1].trace
         for other in self.few[1:]:
@@ -259,14 +263,14 @@ class Recordings:
 
     def _refuse_other_than(self, made: Family) -> None:
         """Raise Irregular where the sizes of a check are not what the family says."""
-        first, rows = self._first, BlockRows(self.rows.few, self.longer)
+        first, rows = self._first, self._rows_of_checks
         outside = first.layers_S == GLOBAL
         for check in self.checks:
             sizes_S = self._products.at(made.sums["sizes"], check, first.is_evaluation_S)
             short = dataclasses.replace(first, sizes_S=sizes_S)
             long, origin_S = stretch(short, rows) if self._stretches else (short, slice(None))
             grown_S = sizes_S.copy()
-            for each in made.stretches:
+            for each in made.segments:
                 grown_S[outside] = self._products.at(
                     each.sums["outside"], check, first.is_evaluation_S[outside]
                 )
@@ -280,14 +284,14 @@ class Recordings:
         for check in self.checks:
             counts, growth = (
                 self._products.at(sums, check, evaluates).reshape(len(COUNTS), -1)
-                for sums in (made.sums["counts"], made.stretches[0].sums["growth"])
+                for sums in (made.sums["counts"], made.segments[0].sums["growth"])
             )
             elements_L = made.sums["elements"].at(self._products.worth(check)[0])
             calls = dataclasses.replace(made.calls, elements_L=elements_L)
             counts[LAUNCHES] += calls.launches(len(work))
-            rows = BlockRows(self.rows.few, self.longer)
+            short = work.with_counts(counts)
             try:
-                grown = block_growth(work.with_counts(counts), _work(check.trace), rows)
+                grown = block_growth(short, _work(check.trace), self._rows_of_checks)
             except IrregularWork as irregular:
                 raise Irregular(str(irregular)) from irregular
             grown[LAUNCHES] = growth[LAUNCHES] = 0

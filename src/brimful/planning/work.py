@@ -307,8 +307,8 @@ class ParametricWork:
 
 
 def block_growth(short: Work, longer: Work, rows: BlockRows) -> Ints:
-    """Return the growth of the counts of operators outside the blocks with the further blocks of a
-    longer row.
+    """Return by how much the counts of operators outside the blocks grow from the short row of
+    blocks to the longer one.
 
     Raises:
         IrregularWork: the blocks do not repeat.

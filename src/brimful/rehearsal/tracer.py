@@ -70,9 +70,11 @@ tell what is rounded up to 32, 64, 128 and 256 apart.
 _SHORT = 1500
 """Longest sequences in recordings of every network, whose products would be too large."""
 _ONE_IS_SPECIAL: set[str] = set()
-"""Configs of models to which one sequence is a special case in a step."""
+"""Configs of models of which a step with one sequence was seen to have other tensors."""
 _UNEVEN: set[str] = set()
-"""Configs of models of which blocks differ within the first five: few never stand for all."""
+"""Configs of models whose blocks differ in ways that no list of the config tells: few of them never
+stand for all.
+"""
 _RANKS = (4, 2, 8, 2, 2)
 """Devices among which the model is divided, in parts."""
 _LAST_RANKS, _LAST_RANK = 8, 5
@@ -171,7 +173,9 @@ def _from_members(first: Recordings, longer: Counts, networks: tuple[Widths, ...
 def _family(
     few: Recordings, longer: Counts, number: int, networks: tuple[Widths, ...] | None
 ) -> Family:
-    """Return the family that a further member agrees with, one for each of the longer rows."""
+    """Return the family that the recordings give, after each of the longer rows was recorded, too,
+    as a check.
+    """
     made = [
         _checked(dataclasses.replace(few, longer=row, times=times), number, networks).family()
         for row, times in longer.items()
@@ -180,8 +184,8 @@ def _family(
         made = [dataclasses.replace(each, work=None) for each in made]
     if made[0].lowest > 1:
         _ONE_IS_SPECIAL.add(few.key.spec.config_json)
-    stretches = tuple(more for each in made for more in each.stretches)
-    return dataclasses.replace(made[0], stretches=stretches).pruned()
+    segments = tuple(more for each in made for more in each.segments)
+    return dataclasses.replace(made[0], segments=segments).pruned()
 
 
 def _checks_of(key: TraceFamilyKey) -> tuple[int, ...]:
