@@ -15,7 +15,7 @@ from brimful.base.arrays import Ints
 from brimful.base.types import JsonDict
 from brimful.planning.architecture import Monomial
 from brimful.planning.block_rows import BlockRows
-from brimful.planning.family import Family, BlockSegment, Sums, Term
+from brimful.planning.family import BlockSegment, Family, Sums, Term
 from brimful.planning.trace import Int32Array, Trace
 from brimful.planning.work import COUNTS, Calls, Work
 

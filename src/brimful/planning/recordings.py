@@ -15,7 +15,7 @@ import numpy as np
 
 from brimful.base.arrays import Ints
 from brimful.planning.block_rows import BlockRows, Irregular
-from brimful.planning.family import LAUNCHES, Family, BlockSegment, Sums, joined_sums
+from brimful.planning.family import LAUNCHES, BlockSegment, Family, Sums, joined_sums
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.parametric import equal, stretch
 from brimful.planning.products import Products, SmallRecording
