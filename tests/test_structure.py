@@ -56,7 +56,7 @@ ROOM_NODES = {
     "recipe": 15_500,
     "hardware": 34_000,
     "model": 39_100,
-    "planning": 71_200,
+    "planning": 71_350,
     "runs": 15_000,
     "data": 83_500,
     "training": 45_500,

@@ -74,7 +74,7 @@ def test_a_host_of_unknown_bandwidth_has_so_much_for_every_thread(
     threads: int | None, count: int
 ) -> None:
     assert (
-        _guessed(dataclasses.replace(CPU, threads=threads)).bytes_per_s["pointwise"] == count * 6e9
+        _guessed(dataclasses.replace(CPU, threads=threads)).bytes_per_s["pointwise"] == count * 9e9
     )
 
 

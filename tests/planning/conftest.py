@@ -78,6 +78,7 @@ class HandTraces:
         update_bytes: By the optimizer.
         dtype: Of the products.
         recomputed: Every forward pass is computed twice.
+        layer: Block of every operator.
     """
 
     weights_bytes: int = 100 * MIB
@@ -91,6 +92,7 @@ class HandTraces:
     update_bytes: int = 10**8
     dtype: str = "fp32"
     recomputed: bool = False
+    layer: int = GLOBAL
 
     def peak_bytes(self, micro_batch: int) -> int:
         """What is alive at the peak."""
@@ -161,7 +163,7 @@ class HandTraces:
             dtypes_W=DTYPES.index(self.dtype) * ones,
             parts_W=np.array([PARTS.index(part) for part in parts]),
             phases_W=np.array([PHASES.index(phase) for phase in phases]),
-            layers_W=GLOBAL * ones,
+            layers_W=self.layer * ones,
             operators_W=0 * ones,
             repeats_W=np.ones(len(rows)),
             operators=("made by hand",),

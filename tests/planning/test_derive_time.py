@@ -9,14 +9,16 @@ import pytest
 from fixture_types import Make, MakeDevice, MakePlan, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.base.types import JsonDict
+from brimful.base.types import JsonDict, Numbers
 from brimful.hardware import catalog
 from brimful.hardware.calibration import Correction
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, Rates
+from brimful.planning.choices import NEW_PRODUCT_S
 from brimful.planning.derive import BEST_MFU, REACHED, Facts, derive_with_memory, total_steps_of
 from brimful.planning.plan import Plan
+from brimful.planning.timing import BY_EXAMPLES, NEW_LENGTHS, PRODUCTS_WITHIN
 
 MakeRates = Callable[..., Rates]
 
@@ -138,6 +140,46 @@ def test_rows_that_are_not_full_take_less_time_and_count_their_tokens(
     step_s = half.predicted["step_time_s"].value
     assert half.predicted["tokens_per_s"].value == pytest.approx(120 / step_s)
     assert half.predicted["mfu"].value == pytest.approx(0.012 / step_s)
+
+
+@pytest.mark.parametrize(
+    ("precision", "overrides", "each_s"),
+    [("fp32", (), 0.09e-3), ("bf16", (), 0.3e-3), ("fp32", ("plan.packing=padded",), 0.0)],
+)
+def test_each_further_example_of_a_packed_row_takes_a_cpu_time(
+    tuning: MakeRecipe,
+    cpu: MakeDevice,
+    by_hand: Make,
+    planned: MakePlan,
+    rates: MakeRates,
+    precision: str,
+    overrides: tuple[str, ...],
+    each_s: float,
+) -> None:
+    """Of two blocks."""
+    fixed = f"plan={{precision: {precision}, compile: false, recompute: false}}"
+    recipe = tuning(fixed, *overrides)
+    every = rates(flop_per_s={"matrix": {"fp32": 1e11, "bf16": 1e11}})
+
+    def time_terms(examples: int) -> Numbers:
+        plan = planned(recipe, cpu(), lambda spec: by_hand(layer=1), rates=every, examples=examples)
+        return plan.time_terms
+
+    assert time_terms(9).get(BY_EXAMPLES, 0.0) == pytest.approx(2 * 8 * each_s)
+    assert BY_EXAMPLES not in time_terms(1)
+
+
+@pytest.mark.parametrize(("steps", "passes"), [(2, 2), (200, 200)])
+def test_kernels_of_full_rows_are_made_in_the_first_step_only(
+    timed: MakePlan, rates: MakeRates, steps: int, passes: int
+) -> None:
+    fast = rates(flop_per_s={"matrix": {"fp32": 1e11, "bf16": 1e11}})
+
+    plan = timed(fast, "plan.precision=bf16", f"training.steps={steps}")
+
+    kernels = plan.time_terms[NEW_LENGTHS] * passes
+    assert kernels == pytest.approx(PRODUCTS_WITHIN * NEW_PRODUCT_S)
+    assert NEW_LENGTHS not in timed(fast, f"training.steps={steps}").time_terms
 
 
 def test_computing_twice_costs_time_and_is_no_use_of_the_device(

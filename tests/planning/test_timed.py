@@ -9,6 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware.calibration import Correction
 from brimful.hardware.rates import Rates
+from brimful.planning.choices import EXAMPLE_S
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
 from brimful.planning.timed import LEAST_SPREAD, MEASURE_S, UNEVEN, TimedPasses, TimedStep
@@ -192,6 +193,31 @@ def test_a_longer_run_is_timed_longer(
     _, asked = timed_plan(None, Correction(), f"training.steps={steps}")
 
     assert asked[0][2] == pytest.approx(seconds, rel=1e-3)
+
+
+def test_attention_example_by_example_is_added_to_timed_passes(
+    tuning: MakeRecipe,
+    cpu: MakeDevice,
+    by_hand: Make,
+    planned: MakePlan,
+    rates: Callable[..., Rates],
+) -> None:
+    """A full row is timed, which is one example."""
+    passes = dataclasses.replace(QUIET, micro_batch=8)
+    recipe = tuning("plan={precision: fp32, compile: false, recompute: false, micro_batch: 8}")
+
+    def step_s(examples: int) -> float:
+        plan = planned(
+            recipe,
+            cpu(),
+            lambda spec: by_hand(layer=1),
+            rates=rates(),
+            timer=lambda *_: TimedStep(passes, Correction()),
+            examples=examples,
+        )
+        return plan.predicted["step_time_s"].value
+
+    assert step_s(101) - step_s(1) == pytest.approx(2 * 100 * EXAMPLE_S["fp32"])
 
 
 def test_earlier_runs_correct_what_follows_from_timed_passes(

@@ -11,6 +11,7 @@ from fixture_types import Refuses
 from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 from brimful.planning.timing import (
+    BY_EXAMPLES,
     NEW_LENGTHS,
     PRODUCTS_WITHIN,
     StepTime,
@@ -134,6 +135,16 @@ def test_what_every_step_takes_once_is_a_term_of_its_own(work_of: WorkOf, rates:
     time = _time(work_of({"bytes": 3 * SECOND}), rates(step_s=0.5, host_s=0.0))
 
     assert (time.seconds, time.terms["once a step"]) == (pytest.approx(3.5), 0.5)
+
+
+def test_attention_example_by_example_takes_longer_in_each_block(
+    work_of: WorkOf, rates: RatesOf
+) -> None:
+    work = work_of({"bytes": SECOND}, {"bytes": SECOND, "layer": 0}, {"bytes": SECOND, "layer": 1})
+
+    time = _time(work, rates(examples_s=0.25, host_s=0.0))
+
+    assert (time.seconds, time.terms[BY_EXAMPLES]) == (pytest.approx(3.5), 0.5)
 
 
 def test_a_pass_makes_a_kernel_for_each_shape_of_its_products_where_lengths_are_new(

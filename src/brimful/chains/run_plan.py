@@ -213,6 +213,7 @@ def _facts(
         fill=computed * data.fill,
         scored=data.scored / computed,
         has_many_lengths=data.has_many_lengths,
+        examples=data.recipe.kind.rows_per_sample * data.recipe.effective_batch // devices,
         longest_pass_of=data.longest_pass_of(device.kind, devices),
     )
 

@@ -78,6 +78,7 @@ class Rates:
         step_s: What every optimizer step takes beside its operators.
         new_product_s: What a product takes longer whose shape none before it had, where a kernel is
             made for each.
+        examples_s: What each block of a step takes longer whose attention goes example by example.
         overlaps: The program runs ahead of the device, so mostly the slower of the two decides
             (CUDA); else both add up (CPU).
         multiprocessors: Products come in tiles that are dealt out to these; None where that is not
@@ -99,6 +100,7 @@ class Rates:
     host_slowest: float = 1.0
     step_s: float = 0.0
     new_product_s: float = 0.0
+    examples_s: float = 0.0
     overlaps: bool = True
     multiprocessors: int | None = None
     share: Bounds = (0.7, 1.5)

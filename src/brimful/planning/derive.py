@@ -5,6 +5,7 @@ Everything that the user fixed in the recipe's `plan` section is kept. The effec
 recipe is never changed.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from brimful.base.units import format_bytes
 from brimful.hardware.calibration import Correction, basis_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
-from brimful.planning.choices import FIXED, NEW_PRODUCT_S
+from brimful.planning.choices import EXAMPLE_S, FIXED, NEW_PRODUCT_S, PACKED_ATTENTION
 from brimful.planning.compiled import bounded_by_eager
 from brimful.planning.earlier_runs import earlier_runs_choice, memory_kind
 from brimful.planning.longest_pass import LongestPassAt, split
@@ -63,6 +64,7 @@ class Facts:
         fill: Share of the rows' positions that a step computes on average, padding included.
         scored: Share of those positions that the loss is computed of.
         has_many_lengths: Whether examples have more than a few lengths among them.
+        examples: Sequences of a step, each of which attends within itself.
         longest_pass_of: The longest pass of the run, by packing and micro-batch; without it rows
             count as full.
         residuals_of: How the memory of earlier runs on the device compared with its prediction.
@@ -79,6 +81,7 @@ class Facts:
     fill: float = 1.0
     scored: float = 1.0
     has_many_lengths: bool = True
+    examples: int = 1
     longest_pass_of: Callable[[str], LongestPassAt] | None = None
     residuals_of: ResidualsOf | None = None
 
@@ -182,9 +185,10 @@ def derive_with_memory(
         residuals_of=facts.residuals_of,
         has_many_lengths=facts.has_many_lengths,
     )
-    if facts.rates is not None and prepared.makes_kernels:
-        facts = replace(facts, rates=replace(facts.rates, new_product_s=NEW_PRODUCT_S))
     total_steps = total_steps_of(recipe, facts.train_sequences)
+    if facts.rates is not None and device.kind == "cpu":
+        rates = _of_small_steps(facts.rates, prepared, facts, total_steps)
+        facts = replace(facts, rates=rates)
 
     def tell(found: SearchResult) -> None:
         if first is not None:
@@ -217,6 +221,21 @@ def derive_with_memory(
             scored=facts.scored,
         )
     return _derived(prepared, facts, result, total_steps, level)
+
+
+def _of_small_steps(rates: Rates, prepared: Prepared, facts: Facts, steps: int | None) -> Rates:
+    """Return the rates with what those of operators do not say of a run on a CPU: attention goes
+    example by example, and kernels are made in every pass or in the first step only.
+    """
+    precision = str(prepared.choices["precision"].value)
+    is_packed = prepared.choices["attention"].value == PACKED_ATTENTION
+    each_s = EXAMPLE_S.get(precision, 0.0) * is_packed
+    kernel_s = NEW_PRODUCT_S * (precision == "bf16")
+    return replace(
+        rates,
+        examples_s=each_s * (facts.examples - 1),
+        new_product_s=kernel_s if prepared.makes_kernels else kernel_s / (steps or math.inf),
+    )
 
 
 def _derived(

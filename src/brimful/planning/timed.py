@@ -17,7 +17,7 @@ from brimful.planning.choices import PASSES_OF_MANY_LENGTHS
 from brimful.planning.search import SearchResult, rates_of_way
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Prepared
-from brimful.planning.timing import StepParts, parts_of, step_time
+from brimful.planning.timing import BY_EXAMPLES, StepParts, parts_of, step_time
 
 MEASURE_S = (0.5, 4.0)
 """Least and most time for measuring before a plan is printed; up to twice as much is taken."""
@@ -300,7 +300,8 @@ def level_of(
     def factor_at(micro_batch: int) -> float:
         sizes, share, of_loss = prepared.passes_of_step(micro_batch, fill, scored)
         eager = step_time(work_at, sizes, rates, precision=precision, fill=share, scored=of_loss)
-        return timed.correction.factor * measured_s(sizes, share) / eager.seconds
+        seconds = measured_s(sizes, share) + eager.terms.get(BY_EXAMPLES, 0.0)
+        return timed.correction.factor * seconds / eager.seconds
 
     fixed_share = max(0.0, measured_s(micro_batches[:1], 0.0) / measured_s(micro_batches, share))
     return Level(factor_at, passes, timed.correction, fixed_share)

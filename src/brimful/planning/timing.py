@@ -35,6 +35,7 @@ EVEN_SHARE = 2 ** (-1 / RUN_AHEAD_NORM)
 ISSUING, ELEMENT_WISE = "issuing operators", "element-wise and norms"
 UNPACKING = "unpacking 4-bit weights"
 NEW_LENGTHS = "kernels of new lengths"
+BY_EXAMPLES = "attention example by example"
 PRODUCTS_WITHIN = 2
 """Products of new shapes in a pass over those of its linear layers: attention within examples has
 about as many (46 in all, 20 of layers, in passes of eight short examples; docs/log).
@@ -200,6 +201,7 @@ def step_time(
             add(_part(work_at(size), part).of_head(), count * unscored)
             add(_part(work_at(size + 1), part).of_head(), -count * unscored)
     terms["once a step"] += rates.step_s
+    terms[BY_EXAMPLES] += rates.examples_s * (1 + int(work_at(first).layers_W.max()))
     if rates.new_product_s:
         terms[NEW_LENGTHS] = rates.new_product_s * sum(
             PRODUCTS_WITHIN * count * _distinct_products(_part(work_at(size), part))
