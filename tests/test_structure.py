@@ -63,7 +63,7 @@ ROOM_NODES = {
     "mirror": 16_500,
     "generation": 32_000,
     "classification": 12_500,
-    "verify": 18_000,
+    "verify": 20_000,
     "selection": 12_000,
     "evaluation": 33_000,
     "kinds": 17_000,
@@ -88,6 +88,8 @@ SPARE_NODES = 4000
 TESTED_ELSEWHERE = {
     "rehearsal/fusing.py": "tests/rehearsal/test_working.py records chains of operators",
     "__main__.py": "tests/cli/test_verbs.py runs it as a process",
+    "verify/environment_process.py": "tests/verify/test_environment.py runs it as a process",
+    "verify/helper_process.py": "tests/verify/test_math_process.py asks and ends one",
     "cli/inputs.py": "tests/cli/test_verbs.py runs the verbs that share it",
     "cli/job_planning.py": "tests/chains/test_job_plans.py runs the verb",
     "cli/models.py": "tests/cli/test_verbs.py runs the verbs",

@@ -7,6 +7,7 @@ import json
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -384,6 +385,61 @@ def test_rewards_of_a_file_are_added_and_its_failures_are_told_and_stop_the_run(
         )
     told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
     assert [each for each in told if "got no reward from a verifier" in each and "odd" in each]
+    with pytest.raises(TrainingStopped, match="most_failed"):
+        run(asking(*said, "run.name=stopped", "rewards.stop=true"))
+
+
+ENVIRONMENT = """
+from datasets import Dataset
+import verifiers as vf
+
+async def vowels(parser, prompt, completion, answer):
+    assert prompt[0]["content"] == "Sing."
+    text = parser.parse_answer(completion)
+    if len(text) % 2:
+        raise ValueError("odd")
+    return float(any(each in text for each in answer))
+
+def length(completion):
+    return len(completion[-1]["content"]) / 10
+
+def load_environment(vowels_of="ae "):
+    rows = [{"question": f"Say something, {n}:", "answer": vowels_of} for n in range(40)]
+    rubric = vf.Rubric(funcs=[vowels, length], weights=[1.0, -0.5])
+    dataset = Dataset.from_list(rows)
+    return vf.SingleTurnEnv(dataset=dataset, rubric=rubric, system_prompt="Sing.")
+"""
+
+
+def test_an_environment_asks_its_questions_and_rewards_their_answers(
+    asking: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("verifiers", reason="extra verifiers is not installed")
+    path, questions = tmp_path / "saying_vowels.py", tmp_path / "asked.jsonl"
+    path.write_text(ENVIRONMENT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    environment = import_module("saying_vowels").load_environment("ae")
+    asked = environment.get_dataset()
+    right = [{"role": "assistant", "content": "ae"}]
+    asked.map(lambda row: {"messages": [*row["prompt"], *right]}).to_json(questions)
+    said = [f"data.path={questions}", "training.steps=2", "rewards.arguments={vowels_of: ae}"]
+    said += [f"rewards.verifiers={{environment:{path}: 2.0}}"]
+    said += ["rewards.patience=1", "rewards.most_failed=0"]
+
+    folder = run(asking(*said, "run.name=told"))
+
+    kept = [*read_journal(folder / ANSWERS_FILE)]
+    found = [each["found"] for each in kept if "found" in each]
+    answers = [each for each in kept if "found" not in each and each["round"] == 0]
+    texts = [each["text"].strip() for each in sorted(answers, key=lambda each: int(each["number"]))]
+    failing = [len(text) % 2 for text in texts]
+    assert 0 < sum(failing) < len(failing)
+    assert _rounds(folder)[0]["failed"] == pytest.approx(np.mean(failing))
+    for reward, text in zip(found[0]["rewards"], texts, strict=True):
+        worth = float(bool(set("ae") & set(text))) - len(text) / 20
+        assert reward == pytest.approx(0 if len(text) % 2 else 2 * worth)
+    told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
+    assert [each for each in told if "vowels: ValueError: odd" in each or "vowels: odd" in each]
     with pytest.raises(TrainingStopped, match="most_failed"):
         run(asking(*said, "run.name=stopped", "rewards.stop=true"))
 

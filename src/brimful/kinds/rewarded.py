@@ -133,7 +133,7 @@ class RewardedRunData(ExampleRunData):
     def objective(self) -> Mapping[str, Any]:
         limits = {"stop", "patience", "least_entropy"}
         limits |= {f"most_{each}" for each in ("cut", "equal", "empty", "failed", "gamed")}
-        since = {"overlong": None, "negative_weight": 1.0}
+        since: dict[str, Any] = {"overlong": None, "negative_weight": 1.0, "arguments": {}}
         limits |= {name for name, usual in since.items() if getattr(self.rules, name) == usual}
         rewards = self.rules.model_dump(mode="json", exclude=limits)
         own = {f"own {name}": digest for name, digest in self.judges.digests.items()}

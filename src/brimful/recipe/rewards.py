@@ -39,6 +39,7 @@ _AS_DEFINED: dict[str, JsonDict] = {
 _OF_STEPS = ("loss", "clip", "clip_high", "kl", "temperature", "weight_cap", "max_new_tokens")
 """Keys that decide the loss of a step."""
 
+_ENVIRONMENT = "environment:"
 _LEARNED_SHARE = (0.1, 0.5, 1.0)
 """Low, expected and high share of a batch's answers that take a pass: a group of equal rewards does
 not (of twelve rounds of SmolLM2 12 to 56 % did; the rest is assumption).
@@ -55,9 +56,13 @@ class RewardsRecipe(Section):
         {"number": 1.0},
         description=(
             "Files of brimful/verify/kinds, or Python files of your own with a function"
-            " reward(answer, row) (docs/verifiers.md), each with the reward of an answer that it"
-            " finds right; rewards of several are added."
+            " reward(answer, row), or environment:NAME of the package verifiers"
+            " (docs/verifiers.md), each with the reward of an answer that it finds right; rewards"
+            " of several are added."
         ),
+    )
+    arguments: JsonDict = Field(
+        {}, description="Arguments of load_environment() of the environment among the verifiers."
     )
     samples_per_prompt: Annotated[int, Field(ge=2)] = Field(
         8, description="Answers to each question: a group, whose rewards are compared."
@@ -175,12 +180,18 @@ class RewardsRecipe(Section):
         if not value:
             raise ValueError("verifiers: name at least one")
         for name in value:
-            if not is_own(name):
+            if not is_own(name) and not environment_of(name):
                 known_name(name, names_in(VERIFIERS_PACKAGE, ".py"), "unknown verifier")
         return value
 
     @pydantic.model_validator(mode="after")
     def _weights_are_comparable(self) -> Self:
+        environments = [*filter(environment_of, self.verifiers)]
+        if len(environments) > 1 or (self.arguments and not environments):
+            raise ValueError(
+                "verifiers may name one environment, whose arguments the key arguments has; there"
+                f" {'are' if environments else 'is'} {', '.join(environments) or 'none'}"
+            )
         if self.weight_cap is not None and self.temperature != 1:
             raise ValueError(
                 "weight_cap compares log-probabilities at temperature 1; leave it or temperature"
@@ -205,7 +216,10 @@ class RewardsRecipe(Section):
     @property
     def runs_programs(self) -> bool:
         """Whether an answer is judged by running a program."""
-        return any(name in PROGRAM_VERIFIERS or is_own(name) for name in self.verifiers)
+        return any(
+            name in PROGRAM_VERIFIERS or is_own(name) or environment_of(name)
+            for name in self.verifiers
+        )
 
     @property
     def updates(self) -> int:
@@ -227,7 +241,12 @@ class CountedRewards(RewardsRecipe):
 
 def is_own(verifier: str) -> bool:
     """Whether a verifier is a file of the user's own."""
-    return verifier.endswith(".py")
+    return verifier.endswith(".py") and not environment_of(verifier)
+
+
+def environment_of(verifier: str) -> str:
+    """Return the name or path of the environment that a verifier is; empty: it is none."""
+    return verifier.removeprefix(_ENVIRONMENT) if verifier.startswith(_ENVIRONMENT) else ""
 
 
 def rewards_of(recipe: "Recipe") -> RewardsRecipe:

@@ -12,15 +12,16 @@ import xxhash
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import RequestError
-from brimful.base.types import Json, Texts
+from brimful.base.types import Json
 from brimful.generation.backends.choice import backend_for
 from brimful.generation.engine import longest_first
 from brimful.generation.requests import Request, StopRules
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.text import text_behind
 from brimful.model.packed_attention import unpacked_attention
-from brimful.recipe.rewards import RewardsRecipe, is_own
+from brimful.recipe.rewards import RewardsRecipe, environment_of, is_own
 from brimful.selection.answer_journal import DrawnAnswer
+from brimful.verify.environment import environment_verifier
 from brimful.verify.judge import judge
 from brimful.verify.own import own_verifier
 from brimful.verify.sandbox import Sandbox
@@ -128,6 +129,7 @@ class Judges:
     """Verifiers whose rewards are added.
 
     Attributes:
+        digests: What identifies each file of one's own, and the source of each environment.
         odd: Of the answers that were judged last, "failed": why files of one's own gave no number,
             so that there is nothing from them; "gamed": how programs tried to pass without being
             right.
@@ -140,11 +142,17 @@ class Judges:
     """
 
     def __init__(self, rules: RewardsRecipe) -> None:
-        self._verifiers = {
-            name: own_verifier(Path(name)) if is_own(name) else load_verifier(name)
-            for name in rules.verifiers
-        }
-        self._rewards = rules.verifiers
+        self._verifiers, self._rewards = dict[str, Verifier](), rules.verifiers
+        self.digests: dict[str, str] = {}
+        for name in rules.verifiers:
+            if environment := environment_of(name):
+                found = environment_verifier(environment, rules.arguments)
+                self._verifiers[name], self.digests[name] = found
+            elif is_own(name):
+                self._verifiers[name] = own_verifier(Path(name))
+                self.digests[name] = xxhash.xxh3_64(Path(name).read_bytes()).hexdigest()
+            else:
+                self._verifiers[name] = load_verifier(name)
         self.odd: dict[str, list[str]] = {}
 
     @property
@@ -156,12 +164,6 @@ class Judges:
     def most(self) -> float:
         """The reward of an answer that every verifier finds right."""
         return sum(max(0.0, each) for each in self._rewards.values()) or 1.0
-
-    @property
-    def digests(self) -> Texts:
-        """What identifies each file of one's own."""
-        own = [name for name in self._verifiers if is_own(name)]
-        return {name: xxhash.xxh3_64(Path(name).read_bytes()).hexdigest() for name in own}
 
     def check(self, question: RewardedQuestion) -> None:
         """Raise ValueError or DataError if no answer could be held against its reference."""
@@ -194,6 +196,8 @@ class Judges:
 def _reference(verifier: Verifier, question: RewardedQuestion) -> Any:
     if verifier.verdict is not None:
         return {"reference": question.reference, **question.row}
+    if verifier.judge_all is not None:
+        return {**question.row, "reference": question.reference, "asked": question.text}
     return question.row if verifier.needs_sandbox else question.reference
 
 

@@ -35,6 +35,8 @@ def judge(
             verifier.verify(answer, reference_text(reference))
             for answer, reference in zip(answers, references, strict=True)
         ]
+    if verifier.judge_all is not None:
+        return [*verifier.judge_all(answers, references)]
     if sandbox is None or verifier.program is None:
         raise RequestError(
             "this verifier judges answers by running them as programs, which needs the sandbox; see"

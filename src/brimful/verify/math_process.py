@@ -8,21 +8,15 @@ interrupt long arithmetic in C (9^9^9^9).
 import contextlib
 import importlib
 import math
-import os
 import resource
-import subprocess
-import sys
-import threading
 import time
-import weakref
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
 from brimful.base.units import GIB
-from brimful.verify.plain import ClosedError, NotPlainError, decode, encode, receive, send
+from brimful.verify.helper_process import HelperProcess, channel
+from brimful.verify.plain import ClosedError, decode, encode, receive, send
 
 Comparison = Literal["same", "different", "answer unread", "reference unread", "ended"]
 """`ended`: it took too much time or memory."""
@@ -34,25 +28,18 @@ second more may pass.
 _WALL_S = 60.0
 _START_S = 120.0
 _MEMORY_BYTES = 2 * GIB
-_START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from brimful.verify.math_process import serve;"
-    " serve()"
-)
 
 
-class MathProcess:
-    """Starts its process with the first comparison, and again after one that had to be ended.
-    Threads may share it; they take turns.
+class MathProcess(HelperProcess):
+    """Compares; see `HelperProcess`.
 
     Args:
         cpu_s: Most CPU time of one comparison, in whole seconds.
     """
 
     def __init__(self, cpu_s: int = CPU_S) -> None:
+        super().__init__(__name__, start_s=_START_S)
         self._cpu_s = cpu_s
-        self._turn = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._end: Callable[[], object] = lambda: None
 
     def compare(self, answer: str, reference: str) -> Comparison:
         """Whether two expressions in LaTeX mean the same.
@@ -60,51 +47,18 @@ class MathProcess:
         Raises:
             RequestError: math-verify does not start.
         """
-        with self._turn:
-            process = self._process or self._started()
-            try:
-                send(_number(process.stdin), encode([answer, reference, self._cpu_s]))
-                found: Comparison = decode(
-                    receive(_number(process.stdout), time.monotonic() + _WALL_S)
-                )
-            except (ClosedError, NotPlainError, TimeoutError):
-                self.close()
-                return "ended"
-            return found
-
-    def close(self) -> None:
-        """End the process; the next comparison starts another."""
-        self._process = None
-        self._end()
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(  # noqa: S603  this Python with our own module
-            [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,
-        )
-        self._end = weakref.finalize(self, _ended, process)
-        try:
-            receive(_number(process.stdout), time.monotonic() + _START_S)
-        except (ClosedError, TimeoutError):
-            self.close()
+        found: Comparison = self.ask([answer, reference, self._cpu_s], _WALL_S) or "ended"
+        if self.said is None:
             raise RequestError(
                 "math-verify does not start; try `python -c 'import math_verify'`."
                 f" {how_to_install('math')}"
-            ) from None
-        self._process = process
-        return process
+            )
+        return found
 
 
 def serve() -> None:
     """The process: answers comparisons until the other side is gone."""
-    incoming, outgoing = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1):
-        os.dup2(nowhere, standard)
+    incoming, outgoing = channel()
     for limit, value in ((resource.RLIMIT_AS, _MEMORY_BYTES), (resource.RLIMIT_CORE, 0)):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (value, value))
@@ -142,15 +96,3 @@ def _parsed(verifier: Any, text: str) -> Any:
             parsing_timeout=None,
         )
     return []
-
-
-def _number(pipe: Any) -> int:
-    return int(pipe.fileno())
-
-
-def _ended(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()

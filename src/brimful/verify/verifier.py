@@ -2,7 +2,7 @@
 `kinds/`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -73,7 +73,7 @@ class VerifierExample:
 @dataclass(frozen=True)
 class Verifier:
     """A way to tell right answers from wrong ones, found by the name of its file. Exactly one of
-    `verify` and `program`.
+    `verify`, `program` and `judge_all`.
 
     Attributes:
         description: One line.
@@ -86,6 +86,7 @@ class Verifier:
         program_of_code: The same of code that a task has taken out of the answer in its own way,
             whatever it is. Beside `program`.
         verdict: What a program's result means, where passing is not being right.
+        judge_all: Answers and the problems' rows to verdicts, with a worth. Never raises.
     """
 
     description: str
@@ -95,6 +96,7 @@ class Verifier:
     program: Callable[[str, Json], Program | None] | None = None
     program_of_code: Callable[[str, Json], Program] | None = None
     verdict: Callable[[ProgramResult], Verdict] | None = None
+    judge_all: Callable[[Sequence[str], Sequence[Json]], list[Verdict]] | None = None
 
     @property
     def needs_sandbox(self) -> bool:
