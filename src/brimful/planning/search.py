@@ -8,6 +8,7 @@ memory to spare. Of those a GPU gets the largest micro-batch, because effects th
 """
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from brimful.planning.offload import with_offloading
 from brimful.planning.plan import Choice
 from brimful.planning.step import Recompute
 from brimful.planning.survey import Memory, Prepared, Tracer
-from brimful.planning.timing import Scale, StepTime, UnknownRate, step_time
+from brimful.planning.timing import Scale, StepTime, UnknownRate, part_terms, step_time
 from brimful.planning.work import IrregularWork
 from brimful.recipe import Recipe
 
@@ -60,6 +61,10 @@ over all of a step: operators of a forward pass and of what is computed again ar
 half of them (`benchmarks/recompute_cpu.py`).
 """
 WITHIN_ERROR = "is within the error of prediction"
+COMPUTED_AGAIN = 0.5
+"""Least share of the time of the blocks' forward passes that recomputation adds. Traces with it have
+0.85 to 1.0, and 0.54 where the program is as slow as the device (docs/log, 2026-11-29).
+"""
 COMFORTABLE_SHARE = 0.7
 """Share of the usable memory that a plan may take without risk (assumption)."""
 
@@ -146,17 +151,17 @@ def search(
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
     if first is not None and plain.largest >= least:
         first(_settle(prepared, plain, total_steps, Choice("recompute", False, "it fits", True)))
-    again = _Way(prepared, tracer, rates, scale, recompute=True)
-    if plain.largest < least:
-        size = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"
-        if plain.memory.verdict(least) == "uncertain" and again.largest < least:
-            choice = Choice("recompute", False, f"{size} may just fit", True)
-            return _settle(prepared, plain, total_steps, choice)
-        reason = f"without it not even {size} surely fits"
-        if again.largest < least:
-            reason += ", with it neither"
-        return _settle(prepared, again, total_steps, Choice("recompute", True, reason, False))
-    return _faster(prepared, plain, again, total_steps)
+    again = functools.cache(functools.partial(_Way, prepared, tracer, rates, scale, recompute=True))
+    if plain.largest >= least:
+        return _faster(prepared, plain, again, total_steps)
+    size = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"
+    if plain.memory.verdict(least) == "uncertain" and again().largest < least:
+        choice = Choice("recompute", False, f"{size} may just fit", True)
+        return _settle(prepared, plain, total_steps, choice)
+    reason = f"without it not even {size} surely fits"
+    if again().largest < least:
+        reason += ", with it neither"
+    return _settle(prepared, again(), total_steps, Choice("recompute", True, reason, False))
 
 
 def _asked_for(recipe: Recipe) -> tuple[Recompute | Literal["auto"], str]:
@@ -285,6 +290,24 @@ class _Way:
             for size in _sizes(recipe.effective_batch, max(1, self.largest))
         ]
 
+    def least_recomputed_s(self) -> float:
+        """Return the time that a step with recomputation takes at least, whatever size fits then:
+        that of the same size without it, and `COMPUTED_AGAIN`. 0 where no time is known.
+        """
+        sizes = _sizes(self._prepared.recipe.effective_batch, highest_useful(self._prepared))
+        return min(self._least_recomputed_s(size) for size in sizes)
+
+    def _least_recomputed_s(self, size: int) -> float:
+        time = self.candidate(size, compiled=False).time
+        if time is None or self._rates is None:
+            return 0.0
+        precision = str(self._prepared.choices["precision"].value)
+        passes, fill, _ = self._passes(size)
+        forward = self.memory.work_at(size).part("micro-batch").forward_of_blocks()
+        terms = part_terms(forward, self._rates, precision=precision, compiled=False)
+        each_s = fill * self._scale.factor_at(size) * sum(terms.values())
+        return time.seconds + COMPUTED_AGAIN * each_s * sum(passes) / size
+
     @cached_property
     def best(self) -> tuple[Candidate, list[Candidate]]:
         """The best candidate, and all of them. Passes of equal size, unless unequal ones are faster
@@ -351,30 +374,42 @@ def _seconds(candidate: Candidate) -> float:
     return candidate.time.seconds + candidate.waiting_s
 
 
-def _faster(prepared: Prepared, plain: _Way, again: _Way, total_steps: int | None) -> SearchResult:
-    """Return the faster way: recomputation allows larger micro-batches and costs a forward pass."""
-    (one, _), (other, _) = plain.best, again.best
-    if one.time is None or other.time is None or _seconds(other) >= (1 - SAME_TIME) * _seconds(one):
-        reason = f"activations of {plural(plain.largest, 'sequence')} fit"
-        if one.time is not None:
-            reason += f"; with it {other.micro_batch} at a time would take {_compared(other, one)}"
-            if _seconds(other) < _seconds(one):
-                reason += f", which {WITHIN_ERROR}"
-        return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
-    reason = (
-        f"{other.micro_batch} sequences at a time in place of {one.micro_batch}:"
-        f" {format_duration(_seconds(other))} a step, {_compared(one, other)} without"
-    )
-    return _settle(prepared, again, total_steps, Choice("recompute", True, reason, False))
+def _faster(
+    prepared: Prepared, plain: _Way, again: Callable[[], _Way], total_steps: int | None
+) -> SearchResult:
+    """Return the faster way: recomputation allows larger micro-batches and costs a forward pass.
+    `again` makes the way with it, which may have to be recorded, and is not asked in vain.
+    """
+    one, _ = plain.best
+    reason = f"activations of {plural(plain.largest, 'sequence')} fit"
+    fast_s = (1 - SAME_TIME) * _seconds(one)
+    if one.time is not None and (least_s := plain.least_recomputed_s()) >= fast_s:
+        reason += f"; with it a step would take at least {_compared(least_s, one)}"
+    elif one.time is not None:
+        way = again()
+        other, _ = way.best
+        if _seconds(other) < fast_s:
+            gained = (
+                f"{other.micro_batch} sequences at a time in place of {one.micro_batch}:"
+                f" {format_duration(_seconds(other))} a step, {_compared(_seconds(one), other)}"
+                " without"
+            )
+            return _settle(prepared, way, total_steps, Choice("recompute", True, gained, False))
+        reason += (
+            f"; with it {other.micro_batch} at a time would take {_compared(_seconds(other), one)}"
+        )
+        if _seconds(other) < _seconds(one):
+            reason += f", which {WITHIN_ERROR}"
+    return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
 
 
-def _compared(candidate: Candidate, to: Candidate) -> str:
+def _compared(seconds: float, to: Candidate) -> str:
     """`1.3 s, 12% more`, or `1.3 s, about as long`."""
-    share = _seconds(candidate) / _seconds(to) - 1
+    share = seconds / _seconds(to) - 1
     difference = f"{abs(share):.0%} {'more' if share > 0 else 'less'}"
     if abs(share) < 0.005:
         difference = "about as long"
-    return f"{format_duration(_seconds(candidate))}, {difference}"
+    return f"{format_duration(seconds)}, {difference}"
 
 
 def _settle(
@@ -440,7 +475,7 @@ def _beside(runner_up: Candidate, taken: Candidate, effective_batch: int) -> str
     size = runner_up.micro_batch
     rest = effective_batch % size
     would = f"{size} at a time{f' and {rest} at last' * bool(rest)} would take"
-    compared = _compared(runner_up, taken)
+    compared = _compared(_seconds(runner_up), taken)
     if _seconds(runner_up) >= _seconds(taken):
         return f"{would} {compared}{' and more memory' * (size > taken.micro_batch)}"
     if rest and not effective_batch % taken.micro_batch:

@@ -130,6 +130,10 @@ class Work:
             self._parts["head"] = self.only(is_head_W)
         return self._parts["head"]
 
+    def forward_of_blocks(self) -> "Work":
+        """Return the operators of the blocks' forward passes."""
+        return self.only((self.phases_W == PHASES.index("forward")) & (self.layers_W != GLOBAL))
+
     def flop(self) -> float:
         """Return the floating-point operations of all operators and their repeats."""
         return float(np.dot(self.flop_W, self.repeats_W))
