@@ -448,7 +448,7 @@ def test_traces_are_of_the_step_that_the_plan_decides(
 
     def tracer(spec: StepSpec) -> Any:
         asked.append(spec)
-        return by_hand()
+        return by_hand(sequence_bytes=600 * MIB)
 
     plan = planned(tiny("plan={}"), devices["Tesla T4"], tracer)
     assert [spec.recompute for spec in asked] == [False]
