@@ -346,8 +346,8 @@ def test_what_may_fit_is_tried_with_one_sequence_and_the_doubt_is_said(
     planned: MakePlan,
     snapshot: SnapshotAssertion,
 ) -> None:
-    """One sequence takes 450 to 675 MiB, recomputed or not; 468 of 520 MiB may be used."""
-    plan = planned(tiny("plan={}"), cpu(free_memory_bytes=520 * MIB), lambda spec: by_hand())
+    """One sequence takes 495 MiB, 450 to 675, recomputed or not; 504 of 560 MiB may be used."""
+    plan = planned(tiny("plan={}"), cpu(free_memory_bytes=560 * MIB), lambda spec: by_hand())
 
     assert plan.micro_batches == (1,) * 8
     assert _reason(plan, "micro_batch") == snapshot
@@ -392,6 +392,22 @@ def test_what_cannot_fit_can_still_be_looked_at(
     assert _reason(derived.plan, "recompute") == snapshot
     with pytest.raises(PlanError):
         refuse_what_cannot_fit(derived)
+
+
+def test_what_main_memory_is_not_expected_to_hold_runs_only_where_the_recipe_says_so(
+    tiny: MakeRecipe, cpu: MakeDevice, hand: Tracer
+) -> None:
+    recipe = tiny("plan={micro_batch: 1, recompute: false}")
+    derived = derive_with_memory(recipe, cpu(free_memory_bytes=501 * MIB), hand)
+
+    assert derived.footprint.verdict == "uncertain"
+    with pytest.raises(PlanError, match=r"plan\.margin=tight tries it"):
+        refuse_what_cannot_fit(derived)
+
+    tight = derive_with_memory(
+        tiny("plan={micro_batch: 1, recompute: false, margin: tight}"), derived.prepared.device, hand
+    )
+    refuse_what_cannot_fit(tight)
 
 
 @pytest.mark.parametrize(

@@ -132,19 +132,25 @@ def derive(recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts(
 
 
 def refuse_what_cannot_fit(derived: Derived) -> None:
-    """Raise PlanError if the plan's micro-batch surely does not fit; an uncertain one is
-    allowed.
+    """Raise PlanError if the plan's micro-batch surely does not fit. An uncertain one is allowed,
+    but not in main memory where more is expected than there is, unless the recipe's margin is
+    tight: a system ends a process that takes too much, which no checkpoint survives before the
+    first step.
     """
     footprint, recipe = derived.footprint, derived.prepared.recipe
-    if footprint.verdict == "does not fit":
+    needed_bytes, usable_bytes = footprint.driver.value, footprint.usable_bytes
+    is_risky = derived.prepared.device.kind == "cpu" and needed_bytes > usable_bytes
+    if footprint.verdict == "does not fit" or (is_risky and recipe.plan.margin != "tight"):
         sequences = (
             f"{plural(footprint.micro_batch, 'sequence')} of {recipe.sequence_length} tokens"
         )
+        tries = " plan.margin=tight tries it all the same." * (footprint.verdict == "uncertain")
         raise PlanError(
-            f"{recipe.name} needs about {format_bytes(footprint.driver.value)} for {sequences}, but"
-            f" {derived.prepared.device.name} has {format_bytes(footprint.usable_bytes)} to use."
+            f"{recipe.name} needs about {format_bytes(needed_bytes)} for {sequences}, but"
+            f" {derived.prepared.device.name} has {format_bytes(usable_bytes)} to use."
             " `brimful plan` shows where it goes and what would make it fit; a shorter"
             " sequence_length, a smaller model or a smaller fixed plan.micro_batch would."
+            f"{tries}"
         )
 
 
