@@ -405,7 +405,9 @@ def test_what_main_memory_is_not_expected_to_hold_runs_only_where_the_recipe_say
         refuse_what_cannot_fit(derived)
 
     tight = derive_with_memory(
-        tiny("plan={micro_batch: 1, recompute: false, margin: tight}"), derived.prepared.device, hand
+        tiny("plan={micro_batch: 1, recompute: false, margin: tight}"),
+        derived.prepared.device,
+        hand,
     )
     refuse_what_cannot_fit(tight)
 
