@@ -111,8 +111,11 @@ class Places:
                 recorder.phase = "recomputation"
 
         def leave(*_: Any) -> None:
-            # The layer stays: what the caller frees after this module still belongs to it.
+            # The block stays: what the caller frees after this module still belongs to it. What is
+            # freed after a module around the blocks belongs to those that made it.
             recorder.place, recorder.phase = self._stack.pop()
+            if layer == GLOBAL:
+                recorder.layer = GLOBAL
 
         self._handles += [
             # Before FSDP2's own, which gather this module's weights.

@@ -312,8 +312,10 @@ def _size_of(key: TraceFamilyKey, number: int, rows: int = 1) -> StepSize:
         high = min(high, low + _SHORT) if key.any_width else high
         length = low + round(place * (high - low))
         if high - low > 2 * GRANULE:
-            length += (_BEYOND[number] - length) % (2 * GRANULE)
-            length -= 2 * GRANULE if length > high else 0
+            # In a short range they are to be rounded up to different multiples.
+            step = 2 * GRANULE if high - low > 8 * GRANULE else GRANULE
+            length += (_BEYOND[number] - length) % step
+            length -= step if length > high else 0
     scored = dataclasses.replace(key.spec, sequence_length=length).scored_tokens
     piece = max(1, round(chunk * scored))
     if key.micro_batch:
