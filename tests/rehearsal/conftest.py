@@ -8,6 +8,7 @@ from fixture_types import MakeStep
 from transformers import (
     AutoConfig,
     BertConfig,
+    DebertaV2Config,
     GPT2Config,
     LlamaConfig,
     PretrainedConfig,
@@ -49,6 +50,20 @@ def _config(family: str, blocks: int) -> PretrainedConfig:
             bos_token_id=None,
             eos_token_id=None,
         )
+    if family == "deberta-v2":
+        return DebertaV2Config(
+            vocab_size=512,
+            hidden_size=384,
+            intermediate_size=768,
+            num_hidden_layers=blocks,
+            num_attention_heads=6,
+            max_position_embeddings=512,
+            relative_attention=True,
+            position_buckets=64,
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+            pos_att_type=["p2c", "c2p"],
+        )
     if family == "bert":
         return BertConfig(
             vocab_size=512,
@@ -69,7 +84,7 @@ def step() -> MakeStep:
     def make(family: str = "llama", *, blocks: int = 2, **changes: Any) -> StepSpec:
         values: JsonDict = {"sequence_length": 64, "loss_chunk": 128, "cuda": False} | changes
         options: JsonDict = values.pop("options", {})
-        if family == "bert":
+        if family in {"bert", "deberta-v2"}:
             values, options = {"method": "classify", **values}, {"labels": 2, **options}
         if family == "modernbert":
             values, options = {"method": "mlm", **values}, {"masked_share": 0.15, **options}

@@ -350,6 +350,21 @@ def test_one_set_of_traces_gives_the_peak_for_every_size_of_chunk(
     assert _totals(traces.work_at(3)) == _totals(_direct(spec, 3).work)
 
 
+def test_an_encoder_that_keeps_what_its_blocks_return_has_one_family_of_every_length(
+    step: MakeStep,
+) -> None:
+    """DeBERTa's model asks for all hidden states, which end after its last block. Lengths
+    of recordings are rounded up to different multiples of 128: 384 alone could be the width.
+    """
+    spec = step("deberta-v2", **(ALONE | {"cuda": True, "autocast": "bf16", "attention": "eager"}))
+    assert _widest(spec).lengths == (32, 512)
+    family = _family(_widest(spec))
+
+    assert len(family.rows.few) < 6
+    for length, micro_batch in ((100, 3), (200, 5)):
+        _assert_as_traced(family, _member(spec, length=length), micro_batch)
+
+
 def _one(spec: StepSpec, micro_batch: int) -> ParametricTrace:
     return _family(TraceFamilyKey(spec, micro_batch=micro_batch)).at(spec)
 
