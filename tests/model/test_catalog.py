@@ -3,6 +3,7 @@ says what to do.
 """
 
 import json
+import random
 import re
 import socket
 import subprocess
@@ -253,21 +254,18 @@ def test_infinity_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
     assert tuple(config.time_step_limit) == (0.0, float("inf"))
 
 
-@pytest.mark.parametrize(
-    ("model_type", "fused"),
-    [
-        ("gpt_oss", False),
-        ("bloom", False),
-        ("deberta-v2", False),
-        ("granite_swa", False),
-        ("llama", True),
-        ("bert", True),
-        ("mixtral", True),
-        ("a type of its own code", True),
-    ],
-)
-def test_the_class_is_asked_whether_it_has_fused_attention(model_type: str, fused: bool) -> None:
-    assert catalog.has_fused_attention(model_type) == fused
+def test_code_says_what_classes_say_of_fused_attention() -> None:
+    classes = {
+        **modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        **modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    }
+    some = random.Random(0).sample(sorted(classes.keys() - PACKABLE - PACKABLE_ENCODERS), 30)
+    some += ["gpt_oss", "bloom", "deberta-v2", "granite_swa", "mixtral"]
+    said = {name: catalog.has_fused_attention(name) for name in some}
+
+    assert said == {name: getattr(transformers, classes[name])._supports_sdpa for name in some}
+    assert set(said.values()) == {True, False}
+    assert catalog.has_fused_attention("a type of its own code")
 
 
 def test_types_that_are_not_asked_have_fused_attention() -> None:

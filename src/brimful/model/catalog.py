@@ -7,6 +7,7 @@ network. torch and transformers are imported only when a config is asked for.
 import contextlib
 import dataclasses
 import functools
+import importlib.util
 import logging
 import re
 import warnings
@@ -337,19 +338,13 @@ def has_head(model_type: str) -> bool:
 
 def has_fused_attention(model_type: str) -> bool:
     """Return whether transformers' class of this model type can compute attention by torch's fused
-    kernels, as transformers asks it; so does every class that it does not know.
+    kernels, as its code says; so does every class that transformers does not know.
     """
-    if model_type in PACKABLE | PACKABLE_ENCODERS:  # tested: these need no class
+    if model_type in PACKABLE | PACKABLE_ENCODERS:  # tested: these need no code
         return True
-    import transformers  # noqa: PLC0415 - as in _config_of_values
-    from transformers.models.auto import modeling_auto  # noqa: PLC0415
-
-    classes = (
-        modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        | modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    )
-    own = getattr(transformers, classes.get(model_type, ""), None)
-    return getattr(own, "_supports_sdpa", True)
+    code = _code_of(model_type)
+    said = re.search("_supports_sdpa = (True|False)", code)
+    return not code or (said is not None and said[1] == "True")
 
 
 @functools.cache
@@ -361,17 +356,28 @@ def packages_of_kernels(model_type: str) -> tuple[str, ...]:
         return ()
     if model_type == "rwkv":
         return ("kernels",)
-    import transformers  # noqa: PLC0415 - as in _config_of_values
-
-    folder = Path(transformers.__file__).parent / "models"
-    name = transformers.models.auto.configuration_auto.model_type_to_module_name(model_type)
-    code = "".join(
-        file.read_text(encoding="utf-8") for file in sorted((folder / name).glob("modeling_*.py"))
-    )
-    return tuple(sorted(set(_KERNEL_OF_PACKAGE.findall(code))))
+    return tuple(sorted(set(_KERNEL_OF_PACKAGE.findall(_code_of(model_type)))))
 
 
 _KERNEL_OF_PACKAGE = re.compile(r'_from_hub_with_fallback\("\w+", "(\w+)"\)')
+
+
+@functools.cache
+def _code_of(model_type: str) -> str:
+    """Return transformers' code of a model type, without importing it and torch; empty where it has
+    none.
+    """
+    package = importlib.util.find_spec("transformers")
+    folders = (package and package.submodule_search_locations) or []
+    says = re.compile(f"model_type(: str)? = [\"']{re.escape(model_type)}[\"']")
+    for file in sorted(each for folder in folders for each in Path(folder).glob(_CONFIGS)):
+        if says.search(file.read_text(encoding="utf-8")):
+            codes = sorted(file.parent.glob("modeling_*.py"))
+            return "".join(each.read_text(encoding="utf-8") for each in codes)
+    return ""
+
+
+_CONFIGS = "models/**/configuration_*.py"
 
 
 @functools.cache
