@@ -9,20 +9,17 @@ memory to spare. Of those a GPU gets the largest micro-batch, because effects th
 
 import copy
 import functools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from brimful.base.errors import PlanError
 from brimful.base.text import plural
 from brimful.base.units import format_bytes, format_duration
-from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, FIXED
 from brimful.planning.compiled import compiled_memory
-from brimful.planning.compiling import compile_s
+from brimful.planning.compiling import compile_choice
 from brimful.planning.offload import with_offloading
 from brimful.planning.plan import Choice
 from brimful.planning.step import Recompute
@@ -46,10 +43,6 @@ The last pass is a second shape, which costs time and memory that the prediction
 3 % (assumption).
 """
 MOST_SIZES_TRIED = 16
-COMPILE_WORTH = 1.5
-"""How many times what it costs compiling has to save over the run, because neither its cost nor its
-gain is known well (assumption).
-"""
 OFFLOADED = "plan.offload: blocks keep their inputs, on the host, and compute the rest again"
 SELECTIVE = (
     f"{FIXED}: blocks keep what matrix products and attention kernels return, and compute the rest"
@@ -412,6 +405,16 @@ def _compared(seconds: float, to: Candidate) -> str:
     return f"{format_duration(seconds)}, {difference}"
 
 
+def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int | None) -> Choice:
+    def compiled_s() -> float:
+        return _seconds(way.candidate(eager.micro_batch, compiled=True))
+
+    eager_s = None if eager.time is None else _seconds(eager)
+    return compile_choice(
+        prepared.recipe, prepared.device, prepared.choices, eager_s, compiled_s, total_steps
+    )
+
+
 def _settle(
     prepared: Prepared, way: _Way, total_steps: int | None, recompute: Choice
 ) -> SearchResult:
@@ -482,60 +485,3 @@ def _beside(runner_up: Candidate, taken: Candidate, effective_batch: int) -> str
         return f"{would} {compared}, too little for passes of unequal size"
     memory = " and takes more memory" * (size > taken.micro_batch)
     return f"{would} {compared}, which {WITHIN_ERROR}{memory}"
-
-
-def _no_compiling(recipe: Recipe, device: Device) -> str:
-    """Return why blocks cannot be compiled, or an empty text."""
-    if recipe.plan.offload != "none":
-        return "tensors move between blocks (plan.offload)"
-    if recipe.plan.recompute == "selective":
-        return "compiled blocks choose by themselves what they keep (plan.recompute=selective)"
-    return "" if device.abilities.compile else "torch.compile has no compiler to use here"
-
-
-def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int | None) -> Choice:
-    """Choose whether to compile: if it saves more time over the run than it costs."""
-    recipe, device = prepared.recipe, prepared.device
-    has_texts = recipe.kind.rows == "texts"
-    if recipe.plan.compile is True and has_texts:
-        raise PlanError(
-            "plan.compile=true: a classifier's passes have many shapes, and compiled blocks serve"
-            " one. Leave it out."
-        )
-    if recipe.plan.compile != "auto":
-        return Choice("compile", recipe.plan.compile, FIXED)
-    if excluded := _no_compiling(recipe, device):
-        return Choice("compile", False, excluded)
-    if has_texts or prepared.choices["packing"].value in {"padded", "document"}:
-        return Choice(
-            "compile",
-            False,
-            "texts of many lengths give passes of many shapes, and compiled blocks serve one",
-        )
-    if eager.time is None:
-        return Choice(
-            "compile",
-            False,
-            "no time is predicted here, so whether compiling pays is not known",
-            True,
-        )
-    _, costs_s, _ = compile_s(recipe, device.name, str(prepared.choices["precision"].value))
-    worth_s = COMPILE_WORTH * costs_s
-    saved_s = max(0.0, _seconds(eager) - _seconds(way.candidate(eager.micro_batch, compiled=True)))
-    if total_steps is None:
-        reason = "compiling would save nothing"
-        if saved_s:
-            pays_from = math.ceil(worth_s / saved_s)
-            reason = (
-                "decided once the data are read and the length of the run is known: compiling"
-                f" pays from {pays_from:,} steps on"
-            )
-        return Choice("compile", False, reason, True)
-    pays = saved_s * total_steps > worth_s
-    reason = (
-        f"compiling costs about {format_duration(costs_s)} and would save about"
-        f" {format_duration(saved_s * total_steps)}"
-    )
-    if not pays and saved_s * total_steps > costs_s:
-        reason += ", not surely more"
-    return Choice("compile", pays, reason, not pays)
