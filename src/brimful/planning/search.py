@@ -55,8 +55,8 @@ half of them (`benchmarks/recompute_cpu.py`).
 """
 WITHIN_ERROR = "is within the error of prediction"
 COMPUTED_AGAIN = 0.5
-"""Least share of the time of the blocks' forward passes that recomputation adds. Traces with it
-have 0.85 to 1.0, and 0.54 where the program is as slow as the device (docs/log, 2026-11-29).
+"""Least share of the time of the blocks' forward passes that recomputation adds (assumption; traces
+with it have 0.85 to 1.0: docs/log, 2026-11-29).
 """
 COMFORTABLE_SHARE = 0.7
 """Share of the usable memory that a plan may take without risk (assumption)."""
