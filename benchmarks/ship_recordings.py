@@ -80,6 +80,7 @@ NEWER = (
     "Qwen/Qwen3.5-4B",
     "Qwen/Qwen3.5-9B",
     "Qwen/Qwen3-30B-A3B",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507",
     "google/gemma-3-270m",
     "google/gemma-3-1b-pt",
     "google/gemma-3-4b-pt",
