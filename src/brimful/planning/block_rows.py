@@ -1,4 +1,5 @@
-"""Rows of blocks of several kinds, and short rows that stand for long ones.
+"""The order of a model's transformer blocks where these are of several kinds, and short models
+whose traces stand for those of long ones.
 
 A row is a text of one letter for each block, its kind. The first block of each kind, with which the
 backward pass frees what blocks of its kind share, and the last block count as kinds of their own. A

@@ -57,9 +57,10 @@ NEW_PRODUCT_S = 2e-3
 2.8 in the mean of 398 kernels of a run beside other programs (Xeon with AMX, one thread; docs/log).
 """
 EXAMPLE_S = {"fp32": 0.09e-3, "bf16": 0.3e-3}
-"""What attention within one more example takes a CPU in a block, forward and backward, however
-short it is: some twenty operators (9 and 20 positions on a Xeon, one thread: fp32 0.08 to 0.10 ms,
-bf16 0.35 to 0.38 with AMX and 0.26 with it hidden; docs/log).
+"""Seconds that each further example of a packed row costs in every block on a CPU, forward and
+backward: attention is computed for one example after another, some twenty operators however short
+it is (9 and 20 positions on a Xeon, one thread: fp32 0.08 to 0.10 ms, bf16 0.35 to 0.38 with AMX
+and 0.26 with it hidden; docs/log).
 """
 PACKED_ATTENTION = "brimful_packed"
 TEXTS_ATTENTION = "brimful_texts"

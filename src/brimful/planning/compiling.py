@@ -42,15 +42,16 @@ def compile_choice(
     compiled_s: Callable[[], float],
     total_steps: int | None,
 ) -> Choice:
-    """Choose whether to compile: if it saves more time over the run than it costs.
+    """Choose whether blocks are compiled by torch.compile: only where that saves more time over the
+    run than compiling takes.
 
     Args:
         recipe: The recipe.
         device: The device.
-        choices: Those of precision and packing.
-        eager_s: Seconds of a step without; None where they are not known.
-        compiled_s: Returns those of a compiled step.
-        total_steps: Of the run; None while they are not known.
+        choices: What was chosen before by name, precision and packing among it.
+        eager_s: Predicted seconds of a step that is not compiled; None where they are not known.
+        compiled_s: Returns the predicted seconds of a compiled step.
+        total_steps: Optimizer steps of the run; None while they are not known.
 
     Raises:
         PlanError: the recipe asks for it where it cannot be.

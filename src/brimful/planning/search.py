@@ -284,8 +284,9 @@ class _Way:
         ]
 
     def least_recomputed_s(self) -> float:
-        """Return the time that a step with recomputation takes at least, whatever size fits then:
-        that of the same size without it, and `COMPUTED_AGAIN`. 0 where no time is known.
+        """Return a lower bound of the seconds of a step with recomputation, whatever micro-batch
+        fits then: those of the same micro-batch without it, and the share `COMPUTED_AGAIN` of its
+        blocks' forward passes. 0 where no time is known.
         """
         sizes = _sizes(self._prepared.recipe.effective_batch, highest_useful(self._prepared))
         return min(self._least_recomputed_s(size) for size in sizes)

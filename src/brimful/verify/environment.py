@@ -14,7 +14,7 @@ from brimful.verify.helper_process import HelperProcess
 from brimful.verify.verifier import Verdict, Verifier
 
 MOST_S = 30.0
-"""Seconds that all reward functions may take for one answer."""
+"""Time-out in seconds of scoring one answer by all reward functions."""
 _START_S = 300.0
 
 

@@ -78,7 +78,7 @@ class LoadedRubric:
         self.digest = _digest(Path(str(module.__file__)))
 
     async def reward(self, answer: str, row: Json) -> float | str:
-        """Return the weighted sum of what the functions say, or why there is none."""
+        """Return the weighted sum of the reward functions, or which of them failed and how."""
         total = 0.0
         told = self._told(answer, row)
         for rubric, function, weight in self._functions:

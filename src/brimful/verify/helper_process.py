@@ -1,4 +1,6 @@
-"""A Python process of ours that answers one question after the other and can be ended."""
+"""A child process that runs a module of brimful: it answers one request at a time, and can be
+killed.
+"""
 
 import os
 import subprocess
@@ -19,7 +21,7 @@ _START = (
 
 
 class HelperProcess:
-    """Starts its process with the first question, and again after one that had to be ended. Threads
+    """Starts the process with the first request, and anew after one that had to be killed. Threads
     may share it; they take turns.
 
     Attributes:
@@ -51,7 +53,9 @@ class HelperProcess:
                 return None
 
     def start(self) -> Any:
-        """Start the process; return what it said when it was ready, None if it never was."""
+        """Start the process and return its first message, sent once it is ready; None if it is not
+        ready in time.
+        """
         with self._turn:
             try:
                 self._started()
