@@ -238,7 +238,7 @@ def _peaks(data: RewardedRunData, plan: Any, model: Any) -> dict[str, Any]:
     ):
         filled_rows.cache_clear()
         for number in range(2):
-            data._is_compared = False
+            data._compared = 0
             with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
                 data.draw(number * rounds.rules.updates * size, lambda: False)
             seen.append(read_profile(profiler, storage_bytes(model)).peaks())
@@ -286,7 +286,7 @@ def _times(
     size, of_process = data.recipe.effective_batch, SimpleNamespace(perf_counter=time.process_time)
     with patch("brimful.kinds.rewarded.time", of_process):
         for number in range(2):
-            data._is_compared = False
+            data._compared = 0
             data.draw(number * size, lambda: False)
         held_out = data.score(model, "validation", options)
     assert data._round is not None

@@ -569,7 +569,7 @@ def test_times_of_a_round_are_planned_measured_and_counted_once(
         ("rewards.max_new_tokens=64", "leaves no room"),
         ("rewards.verifiers={nubmer: 1.0}", "unknown verifier"),
         ("plan.loader_workers=2", "loader_workers"),
-        ("plan.sampling=vllm", "log-probabilities"),
+        ("plan.sampling=transformers", "log-probabilities"),
         ("rewards={kl: 0.1, samples_per_prompt: 4, max_new_tokens: 6}", ""),
     ],
 )

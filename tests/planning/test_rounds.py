@@ -8,6 +8,7 @@ from brimful.planning.plan import Plan, Prediction
 from brimful.planning.rounds import AnswerRounds, seconds_of_round, time_shares
 from brimful.planning.rows import as_rows
 from brimful.planning.target import GROWTH_WITH_KERNELS_BYTES
+from brimful.planning.vllm_share import VLLM
 from brimful.planning.writing import COPIED_WEIGHT_S, Texts
 from brimful.recipe import Recipe, load
 from brimful.recipe.rewards import learned_share
@@ -211,3 +212,20 @@ def test_other_runs_have_no_rounds() -> None:
     assert seconds_of_round(load("lora"), PLAN) == {}
     unknown = replace(PLAN, predicted={})
     assert seconds_of_round(_recipe(), unknown) == {}
+
+
+def test_what_vllm_holds_stays_in_every_phase_and_widens_the_time_of_drawing() -> None:
+    plan = replace(PLAN, memory_terms={**PLAN.memory_terms, VLLM: 2 * GIB})
+    rounds = AnswerRounds(_recipe("plan.sampling=vllm"), plan, 64 * GIB)
+    alone = _rounds()
+
+    drawn, held_out = rounds.drawing(1), rounds.held_out(4)
+    assert drawn.rows == drawn.most_rows == 64
+    assert drawn.memory.low < sum(plan.memory_terms.values()) <= drawn.memory.value
+    assert held_out.tensors_bytes - alone.held_out(4).tensors_bytes == 2 * GIB
+    times = drawn.time_s, alone.drawing(1).time_s
+    assert times[0] is not None
+    assert times[1] is not None
+    assert (times[0].low, times[0].high) == (times[1].low / 3, times[1].high * 3)
+    scored = [each.times(UPDATES)["scoring_time_s"].value for each in (rounds, alone)]
+    assert scored[0] == 2 * scored[1]

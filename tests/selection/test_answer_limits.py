@@ -46,3 +46,7 @@ def test_sampler_and_trainer_that_disagree_are_told_with_what_helps() -> None:
     told = agreement(drawn, [[-1.0, -2.5]])
     assert told.startswith("B329")
     assert "weight_cap" in told
+    assert "fp32 avoids it" in told
+    of_another_program = agreement(drawn, [[-1.0, -2.5]], " (by another program)")
+    assert " on average (by another program), more than 0.1" in of_another_program
+    assert "fp32 makes it smaller" in of_another_program

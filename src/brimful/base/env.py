@@ -152,6 +152,15 @@ def keep_few_kernels() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
 
 
+def let_vllm_run_in_this_process() -> None:
+    """Have vLLM compute in this process, quietly and on the threads that are there, unless the user
+    chose otherwise. Acts only before vLLM is imported.
+    """
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+
 WHOLE_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"}
 """Environment variables that make glibc join every freed block to the free blocks beside it."""
 _NVIDIA = Path("/dev/nvidiactl")

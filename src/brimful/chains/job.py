@@ -29,6 +29,7 @@ from brimful.planning.memory import Footprint, before_training
 from brimful.planning.plan import Plan, Prediction, summed, verdict_on
 from brimful.planning.rounds import AnswerRounds
 from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.planning.vllm_share import VLLM
 from brimful.planning.writing import (
     Texts,
     TextsWritten,
@@ -37,6 +38,7 @@ from brimful.planning.writing import (
     writer_of,
 )
 from brimful.recipe import Recipe, RftRecipe
+from brimful.recipe.rewards import compared_rounds
 from brimful.recipe.rft import PROGRAM_VERIFIERS
 
 if TYPE_CHECKING:
@@ -270,11 +272,18 @@ def _rewarded(trained: PlannedTraining, steps: int | None) -> Iterator[JobPhase]
         f"each takes {format_bytes(drawn.row_bytes)} of keys, values and logits and memory holds"
         f" {drawn.most_rows:,}, beside weights and optimizer states, which stay"
     )
+    if VLLM in plan.memory_terms:
+        held = (
+            f"vLLM keeps {format_bytes(plan.memory_terms[VLLM])} of the device in every phase:"
+            " the weights a second time, and keys and values of"
+            f" {format_bytes(drawn.row_bytes)} an answer"
+        )
     yield _writing(SAMPLING, f"{count}: {rounds.asked.what}; {held}", trained, [drawn])
     yield JobPhase(VERIFYING, count, times.get("verifying_time_s"))
     about = f"{count} by the weights that drew them"
     if not rounds.scores_all:
-        about = f"{rounds.answers:,} answers, once: sampler and trainer compared"
+        often = "once" if compared_rounds(recipe) == 1 else "twice"
+        about = f"{rounds.answers:,} answers, {often}: sampler and trainer compared"
     memory = trained.scoring_memory or plan.predicted.get("peak_memory_bytes")
     yield JobPhase(SCORING, about, times.get("scoring_time_s"), memory, usable_bytes)
     known = trained.conditions.validation_sequences or rounds.answers

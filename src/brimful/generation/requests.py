@@ -63,8 +63,8 @@ class StopRules:
         texts: Texts that end it; what stands from there on does not belong to it.
         loops: Whether a text that repeats itself exactly ends, too (`loops.ends_in_loop`). A wish:
             other back ends than the engine write on up to the most tokens.
-        keeps_token: Whether the token that ends a text belongs to it, with its log-probability; the
-            engine alone heeds it.
+        keeps_token: Whether the token that ends a text belongs to it, with its log-probability;
+            transformers' batching does not heed it.
     """
 
     ids: frozenset[int]

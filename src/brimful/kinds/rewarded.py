@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.text import plural
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, Layout, layout_of, pairs_of
+from brimful.data.example_batches import Layout, layout_of
 from brimful.data.examples import PreparedExamples
 from brimful.data.sequences import Shuffle
+from brimful.generation.backends.vllm_engine import vllm_for
 from brimful.kinds.examples import ExampleRunData
 from brimful.kinds.pairs import PairLikelihood
 from brimful.kinds.rewarded_questions import read_rewarded
@@ -27,16 +29,16 @@ from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.plan import Plan
 from brimful.planning.rounds import computed_share
 from brimful.planning.step import StepSpec
+from brimful.planning.vllm_share import ONE_DEVICE
 from brimful.planning.writing import ANSWER_SHARE
 from brimful.recipe import Recipe
-from brimful.recipe.rewards import rewards_of
+from brimful.recipe.rewards import compared_rounds, draws_by_vllm, rewards_of
 from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal, DrawnAnswer
 from brimful.selection.answer_limits import agreement, odd_answers, passed
 from brimful.selection.answer_rounds import (
-    NUMBER,
     AnswerBatch,
     Round,
-    split_of,
+    log_probs_of,
     watched_of,
     without_overlong,
 )
@@ -46,7 +48,6 @@ from brimful.selection.rewarded import (
     Judges,
     fingerprint_of_weights,
 )
-from brimful.training.method import Network, hidden_states_of, scored_losses
 from brimful.training.methods.grpo import (
     ADVANTAGE,
     OLD,
@@ -55,7 +56,6 @@ from brimful.training.methods.grpo import (
     SLOT,
     WATCHED,
 )
-from brimful.training.precision import Precision
 
 
 class RewardedRunData(ExampleRunData):
@@ -81,7 +81,7 @@ class RewardedRunData(ExampleRunData):
         self.report = {**self.report, "notes": [*self.report.get("notes", ()), *notes]}
         self._writer: AnswerWriter | None = None
         self._round: Round | None = None
-        self._is_compared = False
+        self._compared = 0
 
     @classmethod
     def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
@@ -152,15 +152,30 @@ class RewardedRunData(ExampleRunData):
         options: ScoringOptions,
     ) -> list[dict[str, Any]]:
         """Nothing is computed: the model is what draws answers from here on."""
+        if draws_by_vllm(self.recipe) and not options.world.is_alone:
+            raise PlanError(ONE_DEVICE)
         if options.plan.lies_in_parts and not options.world.is_alone:
             raise PlanError(
                 "answers are drawn by the whole model, which is not there where it lies in parts on"
                 " several devices: set plan.spread=replicated."
             )
         self._writer = self._writer_of(model, options.plan)
+        if draws_by_vllm(self.recipe):
+            self._writer = self._writer.with_vllm(self.recipe, options.plan, self.source)
         self._plan, self._world = options.plan, options.world
         self._journal = AnswerJournal(folder)
         return []
+
+    def build(self, plan: Plan, device: torch.device) -> PreTrainedModel:
+        if draws_by_vllm(self.recipe):
+            vllm_for(device)  # before anything is loaded
+        return super().build(plan, device)
+
+    def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+        super().finish(run_folder, plan, console)
 
     def _writer_of(self, model: PreTrainedModel, plan: Plan) -> AnswerWriter:
         rows = self.recipe.plan.sampling_rows
@@ -269,10 +284,12 @@ class RewardedRunData(ExampleRunData):
         needs_old = self.recipe.loss_options["rewards"]["old"]
         if needs_old:
             found["old"] = self._scored(asks, drawn, rules.temperature)
-        if not self._is_compared:
+        if self._compared < compared_rounds(self.recipe):
             at_1 = found["old"] if needs_old and rules.temperature == 1 else None
-            told.append(agreement(drawn, at_1 or self._scored(asks, drawn, 1.0)))
-            self._is_compared = True
+            at_1 = at_1 or self._scored(asks, drawn, 1.0)
+            cause = " (vLLM computes with operators of its own)" * draws_by_vllm(self.recipe)
+            told.append(agreement(drawn, at_1, cause))
+            self._compared += 1
         scored_s = time.perf_counter() - started_s - sampled_s - judged_s
         found["watched"] = watched_of(rules.samples_per_prompt, rewards, drawn, self.judges.odd)
         found["seconds"] = {"sampling": sampled_s, "verifying": judged_s, "scoring": scored_s}
@@ -287,33 +304,7 @@ class RewardedRunData(ExampleRunData):
     ) -> list[list[float]]:
         """Return the log-probability of each token of each answer by the trainer's passes."""
         assert self._writer is not None  # noqa: S101 - after keep_reference
-        model, device = self._writer.model, self._writer.model.device
-        plan = self._plan
-        network = Network(model, hidden_states_of(model), plan.loss_chunk)
-        split = split_of(asks, drawn)
-        numbers = np.arange(len(drawn))
-        batch = ExampleBatch(
-            pairs_of(split, numbers),
-            self.recipe.sequence_length,
-            self._layout,
-            kept={NUMBER: numbers.astype(np.float32)},
-        )
-        scored: dict[int, list[float]] = {}
-        was_training = model.training
-        model.eval()
-        with torch.no_grad():
-            for micro in batch.micro_batches(plan.micro_batches):
-                order = micro.kept[NUMBER].long().tolist()
-                with Precision(plan.precision).autocast(device):
-                    moved = replace(micro, kept={}).to(device)
-                    values_N = -scored_losses(
-                        network, moved, network.hidden_states(moved), temperature
-                    )
-                lengths = [len(drawn[each].token_ids) for each in order]
-                for each, values in zip(order, values_N.cpu().split(lengths), strict=True):
-                    scored[each] = values.tolist()
-        model.train(was_training)
-        return [scored[number] for number in range(len(drawn))]
+        return log_probs_of(self._writer.model, self._plan, asks, drawn, temperature)
 
     def batch(self, first_sample: int, count: int) -> AnswerBatch:
         """Return answers of the round that was drawn last: those of one update, or a rank's part of

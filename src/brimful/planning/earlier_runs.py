@@ -6,6 +6,7 @@ from brimful.hardware.calibration import Correction
 from brimful.hardware.residuals import Residuals
 from brimful.planning.plan import Choice, Prediction
 from brimful.recipe import Recipe
+from brimful.recipe.rewards import draws_by_vllm
 
 NAME = "earlier_runs"
 """Of the choice, as of the key `plan.earlier_runs`."""
@@ -19,7 +20,8 @@ def memory_kind(recipe: Recipe, precision: str) -> str:
     if recipe.quantize != "none":
         trained += f" on {recipe.quantize}"
     lengths = "many lengths" if recipe.kind.lengths_vary(recipe.data.layout) else "one length"
-    return f"{trained}, rows of {lengths}, {precision}"
+    beside = ", beside vLLM" * draws_by_vllm(recipe)
+    return f"{trained}, rows of {lengths}, {precision}{beside}"
 
 
 def corrected(

@@ -412,6 +412,20 @@ def footprint(
     )
 
 
+def beside(found: Footprint, name: str, num_bytes: int) -> Footprint:
+    """Return the footprint on a device of which something else in the same process holds so many
+    bytes, which were taken off what the footprint may use.
+    """
+    return dataclasses.replace(
+        found,
+        terms={**found.terms, name: num_bytes},
+        allocated=_plus(found.allocated, num_bytes, 0),
+        reserved=_plus(found.reserved, num_bytes, 0),
+        driver=_plus(found.driver, num_bytes, 0),
+        usable_bytes=found.usable_bytes + num_bytes,
+    )
+
+
 def _cuda_footprint(
     replayed: Replayed, target: Target, micro_batch: int, peaks: ReservedPeaks
 ) -> Footprint:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 from brimful.base.types import Json, JsonDict
 from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED, has_four_bits
@@ -11,6 +12,7 @@ from brimful.planning.step import Recompute
 from brimful.planning.survey import Prepared, Tracer
 from brimful.planning.trace import Unrecorded
 from brimful.recipe import AdapterRecipe
+from brimful.recipe.rewards import draws_by_vllm
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,19 @@ FOUR_BITS = _Change(
 )
 
 
+def _without_vllm(prepared: Prepared) -> list[_Change]:
+    """Return what frees the memory that vLLM holds, in a list that is empty where it holds none."""
+    plan = prepared.recipe.plan.model_copy(update={"sampling": "brimful"})
+    what = "answers are drawn by brimful's engine, with the weights that are trained"
+    change = _Change("no vLLM", what, "plan.sampling=brimful", {"plan": plan}, {})
+    return [change] * draws_by_vllm(prepared.recipe)
+
+
+def _in_four_bits(prepared: Prepared) -> _Change:
+    """Return the base in 4 bits, which vLLM does not take."""
+    return reduce(_Change.and_also, [*_without_vllm(prepared), FOUR_BITS])
+
+
 def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: Recompute) -> tuple[Remedy, ...]:
     """Return single changes that take less memory than the recipe as it is, the most helpful
     first; and where none of them makes it fit, the first few that together do.
@@ -148,7 +163,7 @@ def _together(changes: list[_Change], prepared: Prepared) -> Iterator[_Change]:
             yield one.and_also(other)
     by_name = {change.name: change for change in changes}
     if "adapters" in by_name and has_four_bits(prepared.device):
-        on_four_bits = by_name["adapters"].and_also(FOUR_BITS)
+        on_four_bits = by_name["adapters"].and_also(_in_four_bits(prepared))
         yield on_four_bits
         if "recomputation" in by_name:
             yield by_name["recomputation"].and_also(on_four_bits)
@@ -167,7 +182,7 @@ def _changes(prepared: Prepared, recomputes: Recompute) -> list[_Change]:
     recipe = prepared.recipe
     half = recipe.sequence_length // 2
     is_published = isinstance(recipe.model, str)
-    changes: list[_Change] = []
+    changes = _without_vllm(prepared)
     chunk = int(prepared.choices["loss_chunk"].value)
     if chunk > 1024 and not recipe.kind.gives_labels:
         what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
@@ -181,7 +196,7 @@ def _changes(prepared: Prepared, recomputes: Recompute) -> list[_Change]:
         changes += _of_the_update(prepared)
     is_in_16_bits = recipe.adapter is not None and recipe.quantize == "none"
     if is_published and is_in_16_bits and has_four_bits(prepared.device):
-        changes.append(FOUR_BITS)
+        changes.append(_in_four_bits(prepared))
     if is_published and recipe.adapter is None and not recipe.kind.gives_labels:
         what = "only low-rank adapters train: another model than full fine-tuning gives"
         adapters = {"adapter": AdapterRecipe()}

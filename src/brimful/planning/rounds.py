@@ -5,12 +5,14 @@ verifying and scoring, and the answers to held-out questions. No torch.
 from dataclasses import dataclass, replace
 
 from brimful.base.types import Numbers
+from brimful.base.units import format_bytes
 from brimful.planning.drawing import BF16, FP32, DrawingMemory
 from brimful.planning.host_heap import HOST_SLACK
 from brimful.planning.memory import scored_bytes
 from brimful.planning.plan import Plan, Prediction, verdict_on
 from brimful.planning.target import GROWTH_WITH_KERNELS_BYTES
 from brimful.planning.trace import Trace
+from brimful.planning.vllm_share import VLLM, held_by_vllm, vllm_share
 from brimful.planning.writing import (
     ANSWER_SHARE,
     PASSES_OF_TRAINING,
@@ -22,12 +24,24 @@ from brimful.planning.writing import (
 )
 from brimful.recipe import Recipe
 from brimful.recipe.kinds import shares_beginnings
-from brimful.recipe.rewards import CountedRewards, RewardsRecipe, learned_share, rewards_of
+from brimful.recipe.rewards import (
+    CountedRewards,
+    RewardsRecipe,
+    answers_of_round,
+    compared_rounds,
+    draws_by_vllm,
+    learned_share,
+    rewards_of,
+)
 
 ALL = (1.0, 1.0, 1.0)
 """Where every answer is learned from."""
 _OF_POSITIONS = ("activations", "inputs", "temporaries")
 """Terms of memory that grow with the positions of a pass; logits are made in pieces."""
+_STAY = ("weights", "adapters", "optimizer states", VLLM)
+"""Terms of memory that are there between the updates, too."""
+_VLLM_SPREAD = 3.0
+"""vLLM may draw answers faster or slower than brimful's engine by this factor (assumption)."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +66,7 @@ class AnswerRounds:
     @property
     def answers(self) -> int:
         """Number of answers of a round."""
-        rules, batch = self.rules, self.recipe.effective_batch
-        if isinstance(rules, CountedRewards):
-            batch = rules.answers
-        return rules.batches * batch
+        return answers_of_round(self.recipe)
 
     @property
     def asked(self) -> Texts:
@@ -71,6 +82,8 @@ class AnswerRounds:
 
     def drawing(self, steps: int) -> TextsWritten:
         """Return time and memory of drawing the answers of all rounds."""
+        if draws_by_vllm(self.recipe):
+            return self._by_vllm(self.count(steps))
         questions = self.answers // self.rules.samples_per_prompt
         return self._written(self.count(steps), self.asked, questions)
 
@@ -136,10 +149,41 @@ class AnswerRounds:
         verdict = verdict_on(memory, self.usable_bytes)
         return replace(written, memory=memory, verdict=verdict, tensors_bytes=tensors)
 
-    def _of_process(self, tensors_bytes: int, basis: str) -> Prediction:
+    def _by_vllm(self, times: int) -> TextsWritten:
+        """Return what vLLM takes, with the room that it keeps."""
+        writer, plan, kind = self._writer, self.plan, str(self.plan.device.get("kind"))
+        share = vllm_share(
+            self.recipe, writer.config, plan.precision, kind, plan.device.get("memory_bytes") or 0
+        )
+        held = held_by_vllm(share, writer.config, plan.parameters, plan.precision, kind)
+        stays = sum(plan.memory_terms.get(name, 0) for name in _STAY)
+        basis = (
+            f"weights, optimizer states and vLLM, with {format_bytes(share.cache_bytes)} of keys"
+            f" and values for {share.rows:,} answers"
+        )
+        memory = self._of_process(stays, basis, held[1])
+        if kind != "cpu":
+            stays += writer.outside_bytes
+            memory = Prediction(stays, stays - held[1], stays + held[1], basis)
+        found = writer.write(times, [self.asked])
+        time_s = found.time_s
+        if time_s is not None:
+            why = "as brimful's engine, with a wider interval, as no rate of vLLM's is known"
+            low, high = time_s.low / _VLLM_SPREAD, time_s.high * _VLLM_SPREAD
+            time_s = Prediction(time_s.value, low, high, why)
+        return TextsWritten(
+            time_s,
+            memory,
+            verdict_on(memory, self.usable_bytes),
+            share.rows,
+            share.cache_bytes // (share.rows + 1),
+            share.rows,
+        )
+
+    def _of_process(self, tensors_bytes: int, basis: str, vllm_doubt: int = 0) -> Prediction:
         """Return the memory of a CPU process whose tensors take this many bytes at their peak."""
         process = self.plan.memory_terms.get("process", 0)
-        doubt = min(process, GROWTH_WITH_KERNELS_BYTES[1])
+        doubt = min(process, GROWTH_WITH_KERNELS_BYTES[1]) + vllm_doubt
         low, value, high = (process + (1 + lost) * tensors_bytes for lost in (0.0, *HOST_SLACK))
         return Prediction(value, low - doubt, high + doubt, basis)
 
@@ -151,6 +195,7 @@ class AnswerRounds:
         if self.plan.device.get("kind") != "cpu":
             return None
         tensors = scored_bytes(trace, with_states=self.scores_all)
+        tensors += self.plan.memory_terms.get(VLLM, 0)
         return self._of_process(tensors, "a pass without gradients over each answer")
 
     def _of_cpu(self, writer: TextWriter) -> DrawingMemory | None:
@@ -168,7 +213,7 @@ class AnswerRounds:
         return DrawingMemory(
             writer.config,
             parameters,
-            sum(terms.get(name, 0) for name in ("weights", "adapters", "optimizer states")),
+            sum(terms.get(name, 0) for name in _STAY),
             of_weight,
             plan.precision == "bf16",
             recipe.adapter is not None,
@@ -182,7 +227,7 @@ class AnswerRounds:
         room = self.recipe.sequence_length - self.rules.max_new_tokens
         writer = writer_of(self.recipe, self._whole, self.usable_bytes)
         recipe = self.recipe.model_copy(update={"sequence_length": room})
-        held = self.plan.memory_terms.get("optimizer states", 0)
+        held = sum(self.plan.memory_terms.get(name, 0) for name in ("optimizer states", VLLM))
         return replace(writer, recipe=recipe, beside_bytes=held)
 
     @property
@@ -214,7 +259,12 @@ class AnswerRounds:
         """Predict the seconds of so many updates' rounds, by name of the phase."""
         drawn, step_time = self.drawing(steps).time_s, self._whole.predicted["step_time_s"]
         share = PASSES_OF_TRAINING["adapter" if self.recipe.adapter else "full"]
-        passes = share * self.rules.batches * (self.count(steps) if self.scores_all else 1)
+        rounds = (
+            self.count(steps)
+            if self.scores_all
+            else min(compared_rounds(self.recipe), self.count(steps))
+        )
+        passes = share * self.rules.batches * rounds
         value, low, high = (passes * t for t in (step_time.value, step_time.low, step_time.high))
         scored = Prediction(value, low, high, "a pass without gradients over each answer")
         found = {

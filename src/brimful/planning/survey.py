@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from brimful.base.errors import PlanError
 from brimful.base.types import Bounds, Json
 from brimful.base.units import GIB
 from brimful.hardware.device import Device
@@ -34,6 +35,7 @@ from brimful.planning.memory import (
     Replays,
     ReservedPeaks,
     Traces,
+    beside,
     cuda_high,
     cuda_high_at_least,
     cuda_verdict,
@@ -56,8 +58,10 @@ from brimful.planning.step import EVALUATION_FACTOR, Recompute, StepSpec
 from brimful.planning.target import Target, target_of, with_communication
 from brimful.planning.timing import StepTime
 from brimful.planning.trace import Trace
+from brimful.planning.vllm_share import ONE_DEVICE, VLLM, held_by_vllm, vllm_share
 from brimful.planning.work import Work
 from brimful.recipe import Recipe
+from brimful.recipe.rewards import draws_by_vllm
 
 Margin = Literal["conservative", "balanced", "tight"]
 """How much of the memory a plan may use, see `Memory.largest`."""
@@ -98,6 +102,7 @@ class Memory:
         share: What a GPU's allocator reserves over its replay, 5th and 95th percentile.
         longest_pass_at: The longest passes of a micro-batch; None: rows are full, and every step
             has several passes if the traced one has.
+        vllm_bytes: What vLLM holds beside the step, which the target has no longer.
     """
 
     def __init__(
@@ -108,8 +113,10 @@ class Memory:
         fractions: Sequence[float] = (),
         share: Bounds = RESERVED_SHARE[False],
         longest_pass_at: LongestPassAt | None = None,
+        vllm_bytes: int = 0,
     ) -> None:
         self._replays = traces if isinstance(traces, Replays) else Replays(traces)
+        self._vllm_bytes = vllm_bytes
         self._target, self._fractions, self._share = target, fractions, share
         self._longest_pass_at = longest_pass_at
         self._made: dict[int, Footprint] = {}
@@ -126,13 +133,16 @@ class Memory:
     def at(self, micro_batch: int) -> Footprint:
         """Return the footprint of a micro-batch."""
         if micro_batch not in self._made:
-            self._made[micro_batch] = footprint(
+            made = footprint(
                 self.replayed(micro_batch),
                 self._target,
                 micro_batch,
                 self._peaks(micro_batch) if self._target.kind == "cuda" else None,
                 varying_passes=self._varying_passes(micro_batch),
             )
+            if self._vllm_bytes:
+                made = beside(made, VLLM, self._vllm_bytes)
+            self._made[micro_batch] = made
         return self._made[micro_batch]
 
     def _varying_passes(self, micro_batch: int) -> int:
@@ -329,15 +339,35 @@ class Prepared:
     def memory(self, tracer: Tracer, *, recompute: Recompute, **changes: Any) -> Memory:
         """Return the footprints of the step as it runs here."""
         traces = tracer(self.spec(recompute=recompute, **changes))
+        target, vllm_bytes = self._beside_vllm(traces)
         return Memory(
             traces,
-            self.target,
+            target,
             fractions=self._fractions,
             share=(
                 SHARDED_SHARE if self.ranks > 1 else RESERVED_SHARE[self.recipe.quantize != "none"]
             ),
             longest_pass_at=self.known_longest_pass_at or self._full_at,
+            vllm_bytes=vllm_bytes,
         )
+
+    def _beside_vllm(self, traces: Traces | Replays) -> tuple[Target, int]:
+        """Return what vLLM leaves of the target, and the bytes that it holds."""
+        target, recipe = self.target, self.recipe
+        if not draws_by_vllm(recipe):
+            return target, 0
+        replays = traces if isinstance(traces, Replays) else Replays(traces)
+        trace = replays.at(1, target.workspace_bytes).trace
+        parameters = trace.parameters - (recipe.adapter is not None) * trace.trainable
+        config, precision = self.model.config, str(self.choices["precision"].value)
+        share = vllm_share(recipe, config, precision, target.kind, self.device.memory_bytes)
+        held, doubt = held_by_vllm(share, config, parameters, precision, target.kind)
+        left = replace(
+            target,
+            usable_bytes=max(0, target.usable_bytes - held),
+            context_uncertainty_bytes=target.context_uncertainty_bytes + doubt,
+        )
+        return left, held
 
     @property
     def _fractions(self) -> Sequence[float]:
@@ -394,6 +424,8 @@ def prepare(
         has_many_lengths: Whether examples have more than a few lengths among them.
     """
     refuse_four_bits(recipe, device)
+    if sharing.devices > 1 and draws_by_vllm(recipe):
+        raise PlanError(ONE_DEVICE)
     facts = model or model_facts(recipe, vocabulary)
     width = next(
         (int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None

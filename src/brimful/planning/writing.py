@@ -191,7 +191,7 @@ class TextWriter:
             + shape.state_bytes(cached_bytes)
             + shape.vocabulary * LOGITS_BYTES
         )
-        standing_bytes = self._outside_bytes + self._weights_bytes + self.beside_bytes
+        standing_bytes = self.outside_bytes + self._weights_bytes + self.beside_bytes
         free_bytes = max(0, self.usable_bytes - standing_bytes)
         most, positions = room_for_rows(
             config, cached_bytes, free_bytes, is_cpu=self._is_cpu, is_quick=is_quick
@@ -211,7 +211,7 @@ class TextWriter:
         return TextsWritten(time_s, memory, verdict, rows, row_bytes, held)
 
     @property
-    def _outside_bytes(self) -> int:
+    def outside_bytes(self) -> int:
         """What the driver needs beside the allocator, as in training."""
         predicted = self.plan.predicted
         if "device_memory_bytes" not in predicted:

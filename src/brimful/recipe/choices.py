@@ -107,8 +107,8 @@ class PlanChoices(Section):
     sampling: Literal["auto", "brimful", "transformers", "vllm"] = Field(
         "auto",
         description=(
-            "What writes the samples of rft: brimful's engine (auto), transformers' continuous"
-            " batching, or vLLM (an extra)."
+            "What writes the samples of rft and the answers of rewards: brimful's engine (auto),"
+            " vLLM (an extra), or, for rft alone, transformers' continuous batching."
         ),
     )
     sampling_rows: PositiveInt | Auto = Field(

@@ -254,6 +254,26 @@ def rewards_of(recipe: "Recipe") -> RewardsRecipe:
     return (recipe.rewards or RewardsRecipe()).resolved
 
 
+def draws_by_vllm(recipe: "Recipe") -> bool:
+    """Return whether vLLM draws the answers that are rewarded."""
+    return recipe.kind.draws_answers and recipe.plan.sampling == "vllm"
+
+
+def compared_rounds(recipe: "Recipe") -> int:
+    """Return how many rounds of a session compare sampler and trainer: with vLLM also the one after
+    the first update, whose weights were handed over.
+    """
+    return 1 + draws_by_vllm(recipe)
+
+
+def answers_of_round(recipe: "Recipe") -> int:
+    """Return the number of answers that are drawn at once."""
+    rules, batch = rewards_of(recipe), recipe.effective_batch
+    if isinstance(rules, CountedRewards):
+        batch = rules.answers
+    return rules.batches * batch
+
+
 def learned_share(recipe: "Recipe") -> tuple[float, float, float]:
     """Return the low, expected and high share of a batch's answers that an update computes; at
     least one answer, and all of them where the loss has a distance from the reference.
@@ -312,8 +332,27 @@ def _check_rewards(recipe: "Recipe") -> None:
         raise ValueError(
             "method grpo draws what it learns from between its steps: leave plan.loader_workers out"
         )
-    if recipe.plan.sampling not in {"auto", "brimful"}:
+    if recipe.plan.sampling == "transformers":
         raise ValueError(
-            f"plan.sampling={recipe.plan.sampling} gives no log-probabilities, which method grpo"
-            " needs; leave it out"
+            "plan.sampling=transformers gives no log-probabilities, which method grpo needs; leave"
+            " it out"
         )
+    if draws_by_vllm(recipe):
+        _check_what_vllm_draws_with(recipe)
+
+
+def _check_what_vllm_draws_with(recipe: "Recipe") -> None:
+    reason = ""
+    if recipe.quantize != "none":
+        reason = (
+            f"would draw answers with other weights than those that are trained: it does not read"
+            f" {recipe.quantize} as brimful rounds it. Set plan.sampling=brimful, or quantize=none"
+        )
+    elif not isinstance(recipe.model, str):
+        reason = "loads published models; set plan.sampling=brimful"
+    elif recipe.adapter is not None and recipe.adapter.dora:
+        reason = "does not read adapter.dora; set plan.sampling=brimful, or leave it out"
+    elif recipe.data.added_tokens:
+        reason = "does not read the rows of data.added_tokens; set plan.sampling=brimful"
+    if reason:
+        raise ValueError(f"with plan.sampling=vllm, vLLM {reason}")

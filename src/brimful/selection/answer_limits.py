@@ -99,18 +99,27 @@ def odd_answers(number: int, odd: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
-def agreement(drawn: Sequence[DrawnAnswer], scored: Sequence[Sequence[float]]) -> str:
-    """Return how far log-probabilities of the same tokens by sampler and trainer are apart."""
+def agreement(
+    drawn: Sequence[DrawnAnswer], scored: Sequence[Sequence[float]], cause: str = ""
+) -> str:
+    """Return how far log-probabilities of the same tokens by sampler and trainer are apart.
+
+    Args:
+        drawn: Answers with those of the sampler.
+        scored: Those of the trainer.
+        cause: Why they differ, in brackets after a space, where the sampler is another program.
+    """
     sampled = np.concatenate([answer.log_probs for answer in drawn])
     apart_N = np.abs(np.concatenate([*scored]) - sampled)
     text = (
         f"sampler and trainer: the log-probabilities of {len(apart_N):,} drawn tokens differ by at"
-        f" most {apart_N.max():.1e} nats, {apart_N.mean():.1e} on average"
+        f" most {apart_N.max():.1e} nats, {apart_N.mean():.1e} on average{cause}"
     )
     if apart_N.max() <= _MOST_APART:
         return text
     return coded(
         "B329",
         f"{text}, more than {_MOST_APART:g}: answers are learned as if the trainer had drawn them."
-        " rewards.weight_cap=2 corrects for it; plan.precision=fp32 avoids it",
+        " rewards.weight_cap=2 corrects for it; plan.precision=fp32"
+        f" {'makes it smaller' if cause else 'avoids it'}",
     )

@@ -10,13 +10,16 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import PreTrainedModel
 
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleBatch, Layout, pairs_of
+from brimful.data.example_batches import ExampleBatch, Layout, layout_of, pairs_of
 from brimful.data.examples import ExampleSplit
+from brimful.planning.plan import Plan
 from brimful.recipe.rewards import RewardsRecipe
 from brimful.selection.answer_journal import DrawnAnswer
 from brimful.selection.rewarded import Ask
+from brimful.training.method import Network, hidden_states_of, scored_losses
 from brimful.training.methods.grpo import (
     ADVANTAGE,
     OLD,
@@ -26,6 +29,7 @@ from brimful.training.methods.grpo import (
     WATCHED,
     advantages_of,
 )
+from brimful.training.precision import Precision
 
 NUMBER = "number"
 """Name in `MicroBatch.kept`: of each answer, its number in the batch."""
@@ -155,6 +159,46 @@ class Round:
             counts_A,
             counts_A if rules.kl else differs_A & (advantages_A != 0),
         )
+
+
+def log_probs_of(
+    model: PreTrainedModel,
+    plan: Plan,
+    asks: Sequence[Ask],
+    drawn: Sequence[DrawnAnswer],
+    temperature: float,
+) -> list[list[float]]:
+    """Return the log-probability of each token of each answer, in nats, by the trainer's passes.
+
+    Args:
+        model: The model in training.
+        plan: Says how its passes are made.
+        asks: What was asked.
+        drawn: The answers.
+        temperature: The logits are divided by it.
+    """
+    network = Network(model, hidden_states_of(model), plan.loss_chunk)
+    numbers, device = np.arange(len(drawn)), model.device
+    batch = ExampleBatch(
+        pairs_of(split_of(asks, drawn), numbers),
+        plan.sequence_length,
+        layout_of(plan.packing, plan.device["kind"]),
+        kept={NUMBER: numbers.astype(np.float32)},
+    )
+    scored: dict[int, list[float]] = {}
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        for micro in batch.micro_batches(plan.micro_batches):
+            order = micro.kept[NUMBER].long().tolist()
+            with Precision(plan.precision).autocast(device):
+                moved = replace(micro, kept={}).to(device)
+                values_N = -scored_losses(network, moved, network.hidden_states(moved), temperature)
+            lengths = [len(drawn[each].token_ids) for each in order]
+            for each, values in zip(order, values_N.cpu().split(lengths), strict=True):
+                scored[each] = values.tolist()
+    model.train(was_training)
+    return [scored[number] for number in range(len(drawn))]
 
 
 def split_of(asks: Sequence[Ask], drawn: Sequence[DrawnAnswer]) -> ExampleSplit:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import xxhash
@@ -14,13 +14,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import RequestError
 from brimful.base.types import Json
 from brimful.generation.backends.choice import backend_for
+from brimful.generation.backends.vllm_engine import VllmEngine
 from brimful.generation.engine import longest_first
-from brimful.generation.requests import Request, StopRules
+from brimful.generation.requests import Backend, Request, StopRules
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.text import text_behind
 from brimful.model.packed_attention import unpacked_attention
+from brimful.planning.plan import Plan
+from brimful.planning.vllm_share import vllm_share
+from brimful.recipe import Recipe
 from brimful.recipe.rewards import RewardsRecipe, environment_of, is_own
 from brimful.selection.answer_journal import DrawnAnswer
+from brimful.training.precision import Precision
 from brimful.verify.environment import environment_verifier
 from brimful.verify.judge import judge
 from brimful.verify.own import own_verifier
@@ -75,6 +80,7 @@ class AnswerWriter:
         stop_ids: Tokens that end an answer, and belong to it.
         most_rows: Answers at once; None: as many as memory holds and are worth it.
         precision: Precision of the plan.
+        vllm: What writes in place of brimful's engine.
     """
 
     model: PreTrainedModel
@@ -83,6 +89,7 @@ class AnswerWriter:
     max_new_tokens: int
     most_rows: int | None
     precision: str
+    vllm: VllmEngine | None = None
 
     def write(
         self,
@@ -101,15 +108,7 @@ class AnswerWriter:
             for place, ask in enumerate(asks)
         ]
         with unpacked_attention(self.model):
-            backend, _ = backend_for(
-                "brimful",
-                self.model,
-                self.tokenizer,
-                source="",
-                most_rows=self.most_rows,
-                precision=self.precision,
-            )
-            stream = backend.stream(
+            stream = self._backend.stream(
                 longest_first(requests),
                 SamplingSettings(temperature, None, 1.0),
                 StopRules(self.stop_ids, keeps_token=True),
@@ -123,6 +122,42 @@ class AnswerWriter:
                 if is_stopped():
                     return False
         return True
+
+    def with_vllm(self, recipe: Recipe, plan: Plan, source: str) -> Self:
+        """Return it with vLLM, which gets the share of the device that the plan leaves to it.
+
+        Args:
+            recipe: The recipe of the run.
+            plan: Its plan.
+            source: Hub id or folder of the weights that are trained, or of the base of adapters.
+        """
+        device, config = self.model.device, self.model.config.get_text_config().to_dict()
+        memory_bytes = int(plan.device["memory_bytes"])
+        share = vllm_share(recipe, config, plan.precision, device.type, memory_bytes)
+        dtype = Precision(plan.precision).autocast_dtype or torch.float32
+        rank = 0 if recipe.adapter is None else recipe.adapter.rank
+        engine = VllmEngine(source, device=device, dtype=dtype, share=share, rank=rank)
+        return replace(self, vllm=engine)
+
+    def close(self) -> None:
+        """Give back what vLLM holds."""
+        if self.vllm is not None:
+            self.vllm.close()
+
+    @property
+    def _backend(self) -> Backend:
+        """What writes, with the present weights."""
+        if self.vllm is not None:
+            return self.vllm.with_weights_of(self.model)
+        backend, _ = backend_for(
+            "brimful",
+            self.model,
+            self.tokenizer,
+            source="",
+            most_rows=self.most_rows,
+            precision=self.precision,
+        )
+        return backend
 
 
 class Judges:

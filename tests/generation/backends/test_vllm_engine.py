@@ -18,6 +18,7 @@ from brimful.generation.backends.vllm_engine import (
 )
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings
+from brimful.planning.vllm_share import PASS_TOKENS, VllmShare
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 REQUEST = Request(4, (1, 2, 3), seed=9, max_new_tokens=20)
@@ -100,7 +101,15 @@ def test_a_text_that_it_would_cut_is_refused(refuses: Refuses) -> None:
     ],
 )
 def test_the_stop_token_does_not_belong_to_a_text(output: _Output, expected: Generation) -> None:
-    assert generation_of(output, logprobs=False) == expected
+    assert generation_of(output, STOP, logprobs=False) == expected
+
+
+def test_the_stop_token_belongs_to_an_answer_that_is_rewarded() -> None:
+    stop = StopRules(frozenset({7}), keeps_token=True)
+    output = _Output((5, 7), "stop", 7, [{5: _Logprob(-1.5)}, {7: _Logprob(-2.0)}])
+
+    expected = Generation([5, 7], "end_of_text", [-1.5, -2.0])
+    assert generation_of(output, stop, logprobs=True) == expected
 
 
 def test_log_probabilities_are_those_of_the_written_tokens() -> None:
@@ -108,7 +117,7 @@ def test_log_probabilities_are_those_of_the_written_tokens() -> None:
         (5, 7), "stop", 7, [{5: _Logprob(-1.5), 8: _Logprob(-0.2)}, {7: _Logprob(-2.0)}]
     )
 
-    assert generation_of(output, logprobs=True) == Generation([5], "end_of_text", [-1.5])
+    assert generation_of(output, STOP, logprobs=True) == Generation([5], "end_of_text", [-1.5])
 
 
 def test_adapters_are_told_from_weights(tmp_path: Path) -> None:
@@ -127,15 +136,14 @@ def test_trained_rows_of_added_tokens_are_refused(tmp_path: Path, refuses: Refus
         base_and_adapter(str(tmp_path))
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(
-    not (HAS_VLLM and torch.cuda.is_available()), reason="needs vLLM and a CUDA device"
-)
+@pytest.mark.skipif(not HAS_VLLM, reason="vLLM is not installed")
 def test_vllm_writes_greedily_what_our_engine_writes(tmp_path: Path) -> None:
+    """On a GPU, or on a CPU with vLLM's build for it; and leaves torch as it was."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from brimful.generation.engine import Engine
 
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = LlamaConfig(
         vocab_size=300,
         hidden_size=256,
@@ -144,16 +152,35 @@ def test_vllm_writes_greedily_what_our_engine_writes(tmp_path: Path) -> None:
         intermediate_size=256,
         initializer_range=0.3,
     )
-    model = LlamaForCausalLM(config).eval().to("cuda")
+    model = LlamaForCausalLM(config).eval().to(device)
     model.save_pretrained(tmp_path)
     requests = [Request(key, (5, 9, 3 + key), seed=key, max_new_tokens=8) for key in range(4)]
-    engine = VllmEngine(str(tmp_path), device=model.device, dtype=torch.float32)
+    share = VllmShare(rows=64, context=64, cache_bytes=1 << 26)
+    state, set_threads = torch.get_rng_state(), torch.set_num_threads
+    engine = VllmEngine(str(tmp_path), device=device, dtype=torch.float32, share=share)
 
-    written = {
-        request.key: generation
-        for request, generation in engine.stream(requests, GREEDY, StopRules(frozenset({0})))
+    def written(stop: StopRules) -> dict[int, Generation]:
+        return {each.key: found for each, found in engine.stream(requests, GREEDY, stop)}
+
+    ours = {
+        each.key: found
+        for each, found in Engine(model).stream(requests, GREEDY, StopRules(frozenset({0})))
     }
-    assert written == {
-        request.key: generation
-        for request, generation in Engine(model).stream(requests, GREEDY, StopRules(frozenset({0})))
+    assert written(StopRules(frozenset({0}))) == ours
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.set_num_threads is set_threads
+
+    with torch.no_grad():
+        model.lm_head.weight.copy_(model.lm_head.weight.roll(1, 0))
+    engine.with_weights_of(model)
+    assert written(StopRules(frozenset({0}))) == {
+        each.key: found
+        for each, found in Engine(model).stream(requests, GREEDY, StopRules(frozenset({0})))
     }
+    # More questions than a pass reads, each with a seed of its own.
+    long = [Request(key, (5, 9, key, *[7] * 50), seed=key, max_new_tokens=4) for key in range(64)]
+    settings, keeps = SamplingSettings(1.0, None, 1.0), StopRules(frozenset(), keeps_token=True)
+    drawn = [*engine.stream(long, settings, keeps, logprobs=True)]
+    assert len(drawn) * len(long[0].prompt_ids) > PASS_TOKENS
+    assert all(len(each.logprobs or []) == 4 for _, each in drawn)
+    engine.close()
