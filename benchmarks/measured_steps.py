@@ -189,7 +189,7 @@ def _refuse(message: str) -> NoReturn:
 def storage_bytes(model: nn.Module) -> int:
     """Return the bytes of a model's parameters and buffers, shared ones once."""
     tensors = [*model.parameters(), *model.buffers()]
-    for state in [getattr(module, "quant_state", None) for module in model.modules()]:
+    for state in [getattr(each, "quant_state", None) for each in model.parameters()]:
         if state is not None:  # bitsandbytes keeps scales beside the weight
             tensors += [
                 state.absmax,

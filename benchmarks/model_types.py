@@ -10,7 +10,7 @@ Causal models are tuned with adapters (recipe `lora`), encoders in full as class
 `moderation`), on an H200. Each type has a process of its own, forked from one that has loaded the
 libraries; its CPU seconds are those of one recording, of which a plan makes several. With --plans
 `brimful plan` is asked in a fresh process with an empty cache instead, and its CPU seconds, of all
-threads and with the libraries, count; that takes an hour, and no record is written. Blocks are cut
+threads and with the libraries, count; that takes an hour, and the record is another. Blocks are cut
 to four, or to as many as show every kind of block once. The year is that of the copyright line in
 the code of the type.
 
@@ -122,10 +122,11 @@ def main() -> None:
         results.append(row)
         print(json.dumps(results[-1]), flush=True)
     print(json.dumps(summary(results)))
-    if not (asked.no_record or asked.only or asked.plans):
+    if not (asked.no_record or asked.only):
         from record import write_record  # brings torch, which children would count as theirs
 
-        print(write_record("model_types", {"summary": summary(results), "types": results}))
+        name = "model_type_plans" if asked.plans else "model_types"
+        print(write_record(name, {"summary": summary(results), "types": results}))
 
 
 def rows_and_limit(description: str | None, cpu_limit_s: int) -> tuple[dict[str, Any], int]:

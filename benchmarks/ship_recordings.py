@@ -79,6 +79,7 @@ NEWER = (
     "Qwen/Qwen3.5-2B",
     "Qwen/Qwen3.5-4B",
     "Qwen/Qwen3.5-9B",
+    "Qwen/Qwen3.5-35B-A3B",
     "Qwen/Qwen3-30B-A3B",
     "Qwen/Qwen3-30B-A3B-Instruct-2507",
     "google/gemma-3-270m",
@@ -95,7 +96,9 @@ NEWER = (
     "mistralai/Mistral-Small-24B-Base-2501",
     "mistralai/Ministral-3-8B-Base-2512",
     "zai-org/GLM-4-9B-0414",
+    "zai-org/GLM-4.7-Flash",
     "LiquidAI/LFM2-1.2B",
+    "LiquidAI/LFM2-8B-A1B",
 )
 """Of 2024 to 2026. Most are of types whose blocks differ, which no family of every width serves: how
 most people tune them on NVIDIA's cards is recorded for each by itself.

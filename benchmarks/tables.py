@@ -101,7 +101,9 @@ def table() -> str:
         *_rewards_public(),
         *_where_made("model_types", _model_types),
         *_where_made("model_types_peaks", _peaks_of_types),
+        *_where_made("model_type_plans", _plans_of_types),
         *_where_made("catalog_ids", _catalog_ids),
+        *_where_made("published_2026", _published_2026),
         *_where_made("memory_brim", _memory_brim),
     ]
     return "\n".join(
@@ -1345,6 +1347,39 @@ def _peaks_of_types(name: str) -> tuple[str, str, str]:
     )
 
 
+def _plans_of_types(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    told = record["summary"]
+    taken = [each["cpu_s"] for each in record["types"] if "refused" not in each]
+    within = ", ".join(
+        f"{sum(each <= limit for each in taken)} within {limit} s" for limit in (5, MOST_COLD_S)
+    )
+    return (
+        "The same types, planned with adapters (encoders: as classifiers) for an H200, each in a process of its own"
+        " with an empty cache",
+        f"{told['answered']} of {told['types']}; of those from 2023 on {told['recent_answered']} of"
+        f" {told['recent']}; CPU time of the process, libraries included: median"
+        f" {told['median_cpu_s']} s, most {told['most_cpu_s']}; {within}",
+        source,
+    )
+
+
+def _published_2026(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    told = record["summary"]
+    errors = ", ".join(
+        f"{row['notebook']} {100 * row['error']:+.0f}" for row in record["rows"] if "error" in row
+    )
+    return (
+        "Memory reserved by runs of models of 2025 and 2026 (Unsloth's notebooks), listed before"
+        " they were planned; rows of full length are planned",
+        f"{told['planned']} of {told['rows']} planned; median absolute error"
+        f" {100 * told['median_absolute_error']:.0f} %, {told['too_small']} too small; errors in %:"
+        f" {errors}",
+        source,
+    )
+
+
 def _catalog_ids(name: str) -> tuple[str, str, str]:
     record, source = _record(name)
     told = record["summary"]
@@ -1353,7 +1388,7 @@ def _catalog_ids(name: str) -> tuple[str, str, str]:
     return (
         "Hub ids as people type them, planned without a network, with adapters on an H200, each from"
         " an empty cache",
-        f"{told['planned']} of {told['ids']} (not {others}); CPU time of the process"
+        f"{told['planned']} of {told['ids']}{f' (not {others})' * bool(others)}; CPU time of the process"
         f" {told['median_cpu_s']} s in the median, at most {told['most_cpu_s']};"
         f" {quick} within {MOST_COLD_S} s",
         source,

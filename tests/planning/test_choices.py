@@ -517,7 +517,15 @@ def test_a_device_elsewhere_is_taken_to_have_the_kernels_of_a_model(
     [
         ("qwen3_moe", (), "adapted", "and the router"),
         ("qwen3_moe", ("adapter.targets=q_proj",), "frozen", "no adapters"),
-        ("gpt_oss", ("quantize=nf4",), "frozen", "no adapters; they stay in 16 bits"),
+        (
+            "qwen3_moe",
+            ("quantize=nf4",),
+            "adapted",
+            "so they stay in 16 bits: other adapter.targets",
+        ),
+        ("qwen3_moe", ("quantize=nf4", "adapter.targets=q_proj"), "packed", "in 4 bits"),
+        ("gpt_oss", ("quantize=nf4",), "packed", "no adapters; in 4 bits"),
+        ("dbrx", ("quantize=nf4",), "frozen", "those of this type stay in 16 bits"),
     ],
 )
 def test_a_plan_says_what_adapters_and_4_bits_leave_of_experts(
@@ -525,12 +533,23 @@ def test_a_plan_says_what_adapters_and_4_bits_leave_of_experts(
 ) -> None:
     recipe = load("lora", overrides=overrides)
 
-    choice = experts_choice(recipe, {"model_type": model_type, "num_experts": 8})
+    choice = experts_choice(recipe, {"model_type": model_type, "num_experts": 8}, in_parts=False)
 
     assert choice is not None
     assert choice.value == value
     assert told in choice.reason
-    assert experts_choice(recipe, {"model_type": "gemma4_text", "num_experts": None}) is None
+    without = {"model_type": "gemma4_text", "num_experts": None}
+    assert experts_choice(recipe, without, in_parts=False) is None
+
+
+def test_experts_of_a_model_in_parts_stay_in_16_bits() -> None:
+    recipe = load("lora", overrides=("quantize=nf4",))
+
+    choice = experts_choice(recipe, {"model_type": "gpt_oss", "num_experts": 8}, in_parts=True)
+
+    assert choice is not None
+    assert choice.value == "frozen"
+    assert "those of a model in parts stay in 16 bits" in choice.reason
 
 
 def test_experts_that_are_adapted_are_those_of_peft() -> None:

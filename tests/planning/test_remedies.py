@@ -45,6 +45,16 @@ def _one_bytes(prepared: Prepared, tracer: Any, *, recomputes: bool) -> float:
             {"4-bit base", "half the sequence length", "smaller pieces of the loss"},
         ),
         (("sequence_length=3",), True, {"4-bit base"}),
+        (
+            ("model=Qwen/Qwen3-30B-A3B", "sequence_length=3"),
+            True,
+            {"4-bit base", "4-bit experts"},
+        ),
+        (
+            ("model=Qwen/Qwen3-30B-A3B", "sequence_length=3", "adapter.targets=q_proj"),
+            True,
+            {"4-bit base"},
+        ),
     ],
 )
 def test_what_takes_less_is_offered_where_it_is_not_done_already(
@@ -64,6 +74,24 @@ def test_what_takes_less_is_offered_where_it_is_not_done_already(
         assert remedy.footprint.allocated.value < before_bytes, remedy.name
         assert remedy.footprint.micro_batch == 1
         assert remedy.change
+
+
+def test_adapters_on_attention_let_experts_be_packed(
+    adapted: MakeRecipe, cheap_tracer: Any
+) -> None:
+    asked: list[StepSpec] = []
+
+    def tracer(spec: StepSpec) -> Any:
+        asked.append(spec)
+        return cheap_tracer(spec)
+
+    prepared = prepare(adapted("model=Qwen/Qwen3-30B-A3B"), catalog.get("Tesla T4"))
+    set_ = _by_name(remedies(prepared, tracer, recomputes=True))["4-bit experts"].set
+    followed = prepare(adapted("model=Qwen/Qwen3-30B-A3B", *set_.split()), prepared.device)
+
+    assert not prepared.spec(recompute=True).packs_experts
+    assert followed.spec(recompute=True) in asked
+    assert followed.spec(recompute=True).packs_experts
 
 
 @pytest.mark.parametrize("overrides", [(), ("adapter=null",)])

@@ -13,6 +13,7 @@ from transformers import (
     LlamaConfig,
     PretrainedConfig,
     Qwen2Config,
+    Qwen3MoeConfig,
 )
 
 from brimful.base.types import JsonDict
@@ -72,7 +73,9 @@ def _config(family: str, blocks: int) -> PretrainedConfig:
             num_hidden_layers=blocks,
             num_attention_heads=4,
         )
-    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**DECODER, num_hidden_layers=blocks)
+    like_llama = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3_moe": Qwen3MoeConfig}
+    experts = {"num_experts": 8, "moe_intermediate_size": 64} if family == "qwen3_moe" else {}
+    return like_llama[family](**DECODER, **experts, num_hidden_layers=blocks)
 
 
 @pytest.fixture(scope="session")

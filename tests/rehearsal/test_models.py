@@ -14,6 +14,7 @@ from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.rehearsal.models import (
     Linear4bit,
     config_of,
+    count_parameters,
     kinds_of_blocks,
     meta_model,
     names_of_4bit_layers,
@@ -106,6 +107,18 @@ def test_every_linear_layer_but_the_head_is_packed(step: MakeStep) -> None:
     assert packed == names_of_4bit_layers(plain_model(spec, config_of(spec)))
     assert len(packed) == 2 * 7
     assert not isinstance(model.get_submodule("lm_head"), Linear4bit)
+
+
+def test_packed_experts_count_as_the_weights_that_they_hold(step: MakeStep) -> None:
+    plain, packed = (
+        count_parameters(meta_model(spec, config_of(spec)))
+        for spec in (
+            step("qwen3_moe", **changes)
+            for changes in ({}, {"quantize": "nf4", "packs_experts": True, "weights": "bf16"})
+        )
+    )
+
+    assert packed[0] == plain[0]
 
 
 def test_upcasting_leaves_no_16_bit_weight(step: MakeStep) -> None:

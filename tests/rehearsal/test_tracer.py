@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fixture_types import MakeStep, Refuses
 from transformers import (
+    DeepseekV3Config,
     Gemma2Config,
     Gemma3TextConfig,
     GptOssConfig,
@@ -415,6 +416,21 @@ OF_KINDS: dict[str, PretrainedConfig] = {
         linear_value_head_dim=16,
         linear_num_key_heads=2,
         linear_num_value_heads=4,
+    ),
+    "experts, and their buffers, in all blocks but the first": DeepseekV3Config(
+        **SMALL,
+        num_hidden_layers=12,
+        first_k_dense_replace=1,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        moe_intermediate_size=32,
+        q_lora_rank=None,
+        kv_lora_rank=16,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=16,
+        v_head_dim=16,
     ),
 }
 

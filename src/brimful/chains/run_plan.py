@@ -291,6 +291,7 @@ def _rounding_choices(plan: Plan) -> Json:
         "threads": plan.threads,
         "devices": plan.devices,
         "spread": plan.spread,
+        "packs_experts": plan.packs_experts,
         **{name: getattr(plan, name) for name in DECIDES_MEMORY},
         "micro_batches": f"{len(plan.micro_batches)} of up to {plan.micro_batches[0]}",
     }

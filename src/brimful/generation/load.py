@@ -283,8 +283,13 @@ def load_base(
             " adapters are nothing without it."
         )
     quantize = "none" if unquantised else recipe_of(run_folder).quantize
-    precision = "fp32" if unquantised else str(read_deciding(run_folder, PLAN_FILE)["precision"])
-    model = load_model(source, Loading(precision, inference_attention(source), device, quantize))
+    plan = read_deciding(run_folder, PLAN_FILE)
+    precision = "fp32" if unquantised else str(plan["precision"])
+    packs_experts = not unquantised and bool(plan.get("packs_experts"))
+    attention = inference_attention(source)
+    model = load_model(
+        source, Loading(precision, attention, device, quantize, packs_experts=packs_experts)
+    )
     now = fingerprint_of(source, model)
     if not is_same_model(base["fingerprint"], now):
         raise RunFolderError(

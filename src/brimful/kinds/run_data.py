@@ -376,7 +376,9 @@ class RunData(ABC, Generic[Split]):
             )
             return hold_weights(fresh, recipe.optimizer.weights)
         weights = recipe.optimizer.weights if recipe.adapter is None else plan.precision
-        loading = Loading(weights, plan.attention, device, recipe.quantize)
+        loading = Loading(
+            weights, plan.attention, device, recipe.quantize, packs_experts=plan.packs_experts
+        )
         model = load_model(self.source, loading)
         copy_mapped_weights(model)
         make_room(model, self.added_ids)

@@ -32,6 +32,7 @@ from brimful.model.adapter_reach import out_of_reach
 from brimful.model.added_tokens import make_room, rows_to_train
 from brimful.model.catalog import config_of_model, has_fused_attention
 from brimful.model.fingerprint import folder_fingerprint
+from brimful.model.packed_experts import compute_packed, packed_when_loaded, unpack
 from brimful.model.quick_lora import adapt_quickly
 from brimful.model.quick_norm import normalise_as_usual
 from brimful.model.quiet import (
@@ -61,6 +62,7 @@ class Loading:
         weights: dtype of the weights that are not quantised.
         quantize: nf4 stores linear layers in 4 bits with double quantisation (Dettmers et al.
             2023); products run in `weights`.
+        packs_experts: With nf4, experts are stored like linear layers (`packed_experts.py`).
         attention: transformers' attention implementation.
         device: Where the weights are loaded.
         trust_custom_code: Consent to run code that comes with the model.
@@ -70,6 +72,7 @@ class Loading:
     attention: str
     device: torch.device
     quantize: str = "none"
+    packs_experts: bool = False
     trust_custom_code: bool = False
 
 
@@ -96,6 +99,7 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
         reading(lambda error: unreadable("model", source, error)),
         without_progress_bars(),
         quiet_bitsandbytes(),
+        packed_when_loaded() if how.packs_experts else nullcontext(),
     ):
         model, info = AutoModelForCausalLM.from_pretrained(
             source, trust_remote_code=how.trust_custom_code, output_loading_info=True, **settings
@@ -103,6 +107,8 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
     refuse_missing(absent_weights(info), source)
     loaded: PreTrainedModel = model if how.quantize == "nf4" else model.to(how.device)
     _keep_4bit_weights_as_they_are(loaded)
+    if how.packs_experts:
+        compute_packed(loaded, unpack)
     return loaded.eval()
 
 

@@ -10,9 +10,9 @@ from brimful.base.types import Json
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
 from brimful.hardware.kept_rates import BF16_PAYS_FROM
-from brimful.model.catalog import packages_of_kernels
+from brimful.model.catalog import hands_experts_on, packages_of_kernels
 from brimful.model.description import LEAVES_FP16, PACKABLE, PACKABLE_ENCODERS
-from brimful.planning.plan import Choice
+from brimful.planning.plan import PACKED_EXPERTS, Choice
 from brimful.recipe import Recipe
 
 BF16_LEAST_WIDTH = 512
@@ -358,17 +358,30 @@ it takes them for the linear layers that they were in transformers 4.
 """
 
 
-def experts_choice(recipe: Recipe, config: Json) -> Choice | None:
-    """State what adapters and 4 bits leave of experts; None where there are none of either."""
+ADAPTED = "adapted"
+
+
+def experts_choice(recipe: Recipe, config: Json, *, in_parts: bool) -> Choice | None:
+    """State what adapters and 4 bits leave of experts; None where there are none of either.
+
+    Args:
+        recipe: What is trained.
+        config: Values of the model's transformers config.
+        in_parts: The model is divided among devices.
+    """
     if recipe.adapter is None or not any(config.get(key) for key in EXPERT_COUNTS):
         return None
-    kept = "; they stay in 16 bits" * (recipe.quantize == "nf4")
-    if config["model_type"] in ADAPTED_EXPERTS and recipe.adapter.targets == "all-linear":
-        return Choice(
-            "experts", "adapted", f"each, and the router; peft does so for this type{kept}"
-        )
-    why = f"all experts of a block are one tensor, not linear layers: no adapters{kept}"
-    return Choice("experts", "frozen", why)
+    in_four_bits, model_type = recipe.quantize == "nf4", str(config["model_type"])
+    if model_type in ADAPTED_EXPERTS and recipe.adapter.targets == "all-linear":
+        kept = "; so they stay in 16 bits: other adapter.targets pack them" * in_four_bits
+        return Choice("experts", ADAPTED, f"each, and the router; peft does so for this type{kept}")
+    why = "all experts of a block are one tensor, not linear layers: no adapters"
+    if not in_four_bits:
+        return Choice("experts", "frozen", why)
+    if in_parts or not hands_experts_on(model_type):
+        obstacle = "of a model in parts" if in_parts else "of this type"
+        return Choice("experts", "frozen", f"{why}; those {obstacle} stay in 16 bits")
+    return Choice("experts", PACKED_EXPERTS, f"{why}; in 4 bits, unpacked a tensor at a time")
 
 
 def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice:

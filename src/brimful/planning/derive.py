@@ -310,6 +310,7 @@ def _plan(
         offload=recipe.plan.offload == "activations",
         optimizer=str(choices["optimizer"].value),
         packing=str(choices["packing"].value),
+        packs_experts=prepared.spec(recompute=False).packs_experts,
         loss_chunk=int(choices["loss_chunk"].value),
         loader_workers=int(choices["loader_workers"].value),
         threads=planned_threads(recipe, device),

@@ -220,7 +220,8 @@ class _BlockPass:
 
 def _pass_over_blocks(runs: list[tuple[int, int, int]], rows: BlockRows) -> _BlockPass | None:
     """Return the pass that runs are, if they are of all blocks in their order or in the reverse
-    one, or of all but the last one: what each leaves for the next, where that is kept.
+    one; or of all but the last one: what each leaves for the next, where that is kept; or of all
+    but those of the first one's kind: buffers that these have not, as of layers without experts.
     """
     labels, rising = [label for _, _, label in runs], list(range(len(rows.few)))
     spans = {label: (start, end) for start, end, label in runs}
@@ -231,6 +232,11 @@ def _pass_over_blocks(runs: list[tuple[int, int, int]], rows: BlockRows) -> _Blo
     if labels[: len(rising) - 1] == rising[:-1]:
         kept = {label: spans[label] for label in rising[:-1]}
         return _BlockPass(kept, list(enumerate(rows.rising))[:-1])
+    others = [label for label in rising if rows.few[label] != rows.few[0]]
+    if others and labels[: len(others)] == others:
+        kept = {label: (start, end) for start, end, label in runs[: len(others)]}
+        moved = [each for each in enumerate(rows.rising) if each[1] in kept]
+        return _BlockPass(kept, moved)
     return None
 
 

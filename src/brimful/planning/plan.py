@@ -14,6 +14,8 @@ from brimful.planning.step import Recompute
 
 Verdict = Literal["fits", "uncertain", "does not fit"]
 Spread = Literal["replicated", "sharded", "hybrid"]
+PACKED_EXPERTS = "packed"
+"""Value of the choice `experts` where their weights are in 4 bits, too."""
 _UNITS = ("_bytes", "_s", "_wh", "_usd")
 
 
@@ -113,6 +115,7 @@ class Plan:
         rows_per_sample: sequences that a sample makes: `Kind.rows_per_sample`.
         spread: replicated: each of them holds the whole model; sharded: a part of it; hybrid: a
             part, and each machine all parts.
+        packs_experts: Experts are in 4 bits like linear layers; not in plans of earlier versions.
     """
 
     recipe: str
@@ -147,6 +150,7 @@ class Plan:
     whole_batch: int | None = None
     rows_per_sample: int = 1
     spread: Spread = "replicated"
+    packs_experts: bool = False
 
     @property
     def lies_in_parts(self) -> bool:
@@ -168,6 +172,8 @@ class Plan:
         predicted = values.pop("predicted")
         if self.rows_per_sample == 1:  # as plans of earlier versions
             values.pop("rows_per_sample")
+        if not self.packs_experts:
+            values.pop("packs_experts")
         full = [size for size in self.micro_batches if size == self.micro_batches[0]]
         return {
             **values,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from brimful.base.types import Json, JsonDict
-from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED, has_four_bits
+from brimful.planning.choices import ADAPTED, EIGHT_BIT_VARIANTS, ROUNDED, has_four_bits
 from brimful.planning.memory import Footprint
 from brimful.planning.step import Recompute
 from brimful.planning.survey import Prepared, Tracer
@@ -93,6 +93,8 @@ FOUR_BITS = _Change(
     {},
 )
 
+_ATTENTION = "q_proj,k_proj,v_proj,o_proj"
+
 
 def _without_vllm(prepared: Prepared) -> list[_Change]:
     """Return what frees the memory that vLLM holds, in a list that is empty where it holds none."""
@@ -159,7 +161,7 @@ def _together(changes: list[_Change], prepared: Prepared) -> Iterator[_Change]:
     bits, which needs them and kernels of the device.
     """
     for one, other in itertools.combinations(changes, 2):
-        if not one.step.keys() & other.step.keys():
+        if not (one.step.keys() & other.step.keys() or one.recipe.keys() & other.recipe.keys()):
             yield one.and_also(other)
     by_name = {change.name: change for change in changes}
     if "adapters" in by_name and has_four_bits(prepared.device):
@@ -197,6 +199,7 @@ def _changes(prepared: Prepared, recomputes: Recompute) -> list[_Change]:
     is_in_16_bits = recipe.adapter is not None and recipe.quantize == "none"
     if is_published and is_in_16_bits and has_four_bits(prepared.device):
         changes.append(_in_four_bits(prepared))
+    changes += _on_packed_experts(prepared)
     if is_published and recipe.adapter is None and not recipe.kind.gives_labels:
         what = "only low-rank adapters train: another model than full fine-tuning gives"
         adapters = {"adapter": AdapterRecipe()}
@@ -210,6 +213,23 @@ def _changes(prepared: Prepared, recomputes: Recompute) -> list[_Change]:
         shorter = {"sequence_length": half}
         changes.append(_Change("half the sequence length", what, set_, shorter, {}))
     return changes
+
+
+def _on_packed_experts(prepared: Prepared) -> Iterator[_Change]:
+    """Yield what packs experts that adapters reach, where the attention has the usual layers."""
+    adapter, experts = prepared.recipe.adapter, prepared.choices.get("experts")
+    if adapter is None or experts is None or experts.value != ADAPTED:
+        return
+    if "kv_lora_rank" in prepared.model.config or not has_four_bits(prepared.device):
+        return
+    packed = _in_four_bits(prepared)
+    yield _Change(
+        "4-bit experts",
+        "adapters on attention alone, so that experts can be in 4 bits like the rest of the base",
+        f"{packed.set} adapter.targets={_ATTENTION}",
+        {**packed.recipe, "adapter": adapter.model_copy(update={"targets": _ATTENTION})},
+        {},
+    )
 
 
 def _of_the_update(prepared: Prepared) -> Iterator[_Change]:

@@ -10,7 +10,7 @@ from brimful.hardware.device import Device
 from brimful.model import catalog
 from brimful.model.description import OWN_TYPES, config_values, count_parameters
 from brimful.planning.choices import PACKED_ATTENTION, TORCH_ALONE
-from brimful.planning.plan import Choice
+from brimful.planning.plan import PACKED_EXPERTS, Choice
 from brimful.planning.step import Lora, Recompute, StepSpec, canonical
 from brimful.recipe import OF_RECIPE, ModelRecipe, Recipe, load
 
@@ -207,6 +207,7 @@ def spec_of(
         accumulates=True,
         clips=recipe.optimizer.clip_norm is not None,
         kernels="kernels" in choices and choices["kernels"].value != TORCH_ALONE,
+        packs_experts="experts" in choices and choices["experts"].value == PACKED_EXPERTS,
     )
 
 

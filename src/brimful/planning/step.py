@@ -89,6 +89,7 @@ class StepSpec:
             open_blocks: the same for every length, as brimful's packed rows are; model: the forward
             pass with its loss as one graph.
         offload: What checkpointed blocks keep lies in the host's memory; only with `recompute`.
+        packs_experts: With `quantize`, experts are stored like linear layers.
         kernels: Linear attention and state-space blocks run in kernels of their own packages
             (`rehearsal/sequence_kernels.py`); False for transformers' own code in torch.
         ranks: Devices among which weights, gradients and optimizer states are divided (torch's
@@ -128,6 +129,7 @@ class StepSpec:
     offload: bool = False
     ranks: int = 1
     kernels: bool = False
+    packs_experts: bool = False
 
     @cached_property
     def config(self) -> JsonDict:
@@ -174,7 +176,7 @@ class StepSpec:
         # Traces that come with brimful were named before there were these.
         if self.method in _NAMED_BY_TASK:
             del values["method"]
-        for name in ("compiled", "offload", "ranks", "kernels"):
+        for name in ("compiled", "offload", "ranks", "kernels", "packs_experts"):
             if values[name] == getattr(StepSpec, name):
                 del values[name]
         # Adapters of other kinds than LoRA have no such form.

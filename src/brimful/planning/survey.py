@@ -334,7 +334,10 @@ class Prepared:
     def changed(self, changes: Json) -> "Prepared":
         """Return the same for a changed recipe, whose rows count as full."""
         recipe = self.recipe.model_copy(update=dict(changes))
-        return replace(self, recipe=recipe, known_longest_pass_at=None)
+        choices = dict(self.choices)
+        if experts := experts_choice(recipe, self.model.config, in_parts=self.ranks > 1):
+            choices["experts"] = experts
+        return replace(self, recipe=recipe, choices=choices, known_longest_pass_at=None)
 
     def memory(self, tracer: Tracer, *, recompute: Recompute, **changes: Any) -> Memory:
         """Return the footprints of the step as it runs here."""
@@ -453,7 +456,10 @@ def prepare(
         "loader_workers": loader_choice(recipe),
         "packing": packing,
     }
-    for choice in (kernels_choice(model_type, device), experts_choice(recipe, facts.config)):
+    for choice in (
+        kernels_choice(model_type, device),
+        experts_choice(recipe, facts.config, in_parts=sharing.ranks > 1),
+    ):
         if choice is not None:
             choices[choice.name] = choice
     # Laying out hundreds of steps takes a while, and each micro-batch is asked about often.

@@ -26,6 +26,7 @@ from brimful.base.types import JsonDict
 from brimful.model import packed_texts
 from brimful.model.adapter_reach import out_of_reach
 from brimful.model.added_tokens import rows_to_train
+from brimful.model.packed_experts import compute_packed, expert_layers
 from brimful.model.published import import_adapters, refuse_unmatched
 from brimful.model.quick_dropout import drop_quickly
 from brimful.model.quick_lora import adapt_quickly
@@ -86,8 +87,11 @@ def kinds_of_blocks(config: PretrainedConfig) -> list[str]:
     that have one for each block, and the values of its own.
     """
     lists, own = _lists_of_blocks(config), _values_of_blocks(config)
+    without_experts = max(_blocks_without_experts(config).values(), default=0)
     return [
-        repr(([values[block] for values in lists.values()], own.get(block)))
+        repr(
+            ([values[block] for values in lists.values()], own.get(block), block < without_experts)
+        )
         for block in range(num_blocks(config))
     ]
 
@@ -107,9 +111,13 @@ def with_layers(config: PretrainedConfig, chosen: Sequence[int]) -> PretrainedCo
     }
     if kept:
         shorter.per_layer_config = kept
+    for name, first in _blocks_without_experts(config).items():
+        setattr(shorter, name, sum(block % blocks < first for block in chosen))
     return shorter
 
 
+_BEFORE_EXPERTS = ("first_k_dense_replace", "num_dense_layers")
+"""Keys of DeepSeek and its kin, and of LFM2."""
 _OWN_VALUES = "_heterogeneity_spec"
 
 
@@ -119,6 +127,12 @@ def _lists_of_blocks(config: PretrainedConfig) -> dict[str, list[Any]]:
         for name, value in vars(config).items()
         if isinstance(value, list) and len(value) == num_blocks(config) > 1
     }
+
+
+def _blocks_without_experts(config: PretrainedConfig) -> dict[str, int]:
+    """Return how many blocks come before those with experts, by the key that says it."""
+    found = {name: getattr(config, name, None) for name in _BEFORE_EXPERTS}
+    return {name: count for name, count in found.items() if count}
 
 
 def _values_of_blocks(config: PretrainedConfig) -> dict[int, JsonDict]:
@@ -178,8 +192,17 @@ def upcast(model: nn.Module, only: Callable[[str], bool] = lambda name: True) ->
 
 
 def with_4bit_layers(model: nn.Module, spec: StepSpec) -> None:
-    """Replace linear layers by those of bitsandbytes, in place."""
+    """Replace linear layers by those of bitsandbytes, in place, and pack experts where the step
+    does.
+    """
     replace_linear_layers(model, lambda plain: Linear4bit(plain, DTYPES[spec.products]))
+    if spec.packs_experts:
+        for layer, name in expert_layers(model):
+            plain = getattr(layer, name)
+            layer.__dict__.setdefault("packed", {})[name] = plain.shape, plain.dtype
+            delattr(layer, name)
+            _pack(layer, name, plain.numel(), f"{name}_")
+        compute_packed(cast(PreTrainedModel, model), _unpacked_expert)
 
 
 def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
@@ -286,6 +309,10 @@ def parameters_of(model: nn.Module) -> list[tuple[int, bool]]:
         id(module.weight): module.in_features * module.out_features
         for module in model.modules()
         if isinstance(module, PackedLinear)
+    } | {
+        id(getattr(layer, name)): shape.numel()
+        for layer in {layer for layer, _ in expert_layers(model)}
+        for name, (shape, _) in vars(layer).get("packed", {}).items()
     }
     return [
         (packed.get(id(parameter), parameter.numel()), parameter.requires_grad)
@@ -299,10 +326,7 @@ class PackedLinear(nn.Linear):
 
 class Linear4bit(PackedLinear):
     """A linear layer that allocates what bitsandbytes' NF4 layer with double quantisation does;
-    values mean nothing.
-
-    Half a byte per weight, an 8-bit scale per 64 weights, an fp32 scale per 256 of those (Dettmers
-    et al. 2023, section 3). It is an nn.Linear, so that adapters attach to it.
+    values mean nothing. It is an nn.Linear, so that adapters attach to it.
     """
 
     def __init__(self, like: nn.Linear, compute_dtype: torch.dtype) -> None:
@@ -313,20 +337,7 @@ class Linear4bit(PackedLinear):
             compute_dtype,
         )
         self.loaded_dtype = like.weight.dtype
-        count = like.in_features * like.out_features
-        self.weight = nn.Parameter(
-            torch.empty((-(-count // 2), 1), dtype=torch.uint8, device="meta"), requires_grad=False
-        )
-        self.register_buffer(
-            "scales", torch.empty(-(-count // NF4_BLOCK), dtype=torch.uint8, device="meta")
-        )
-        self.register_buffer(
-            "outer_scales",
-            torch.empty(
-                -(-count // (NF4_BLOCK * NF4_OUTER_BLOCK)), dtype=torch.float32, device="meta"
-            ),
-        )
-        self.register_buffer("codes", torch.empty(16 + 256 + 1, dtype=torch.float32, device="meta"))
+        _pack(self, "weight", like.in_features * like.out_features)
         self.register_parameter("bias", None)
         if like.bias is not None:
             bias = torch.empty(like.out_features, dtype=compute_dtype, device="meta")
@@ -353,6 +364,31 @@ class Linear4bit(PackedLinear):
             input.to(self.compute_dtype), self.weight, bias, self.out_features, self.loaded_dtype
         )  # type: ignore[no-untyped-call]
         return out.to(input.dtype)
+
+
+def _pack(module: nn.Module, name: str, count: int, prefix: str = "") -> None:
+    """Register what so many weights take in 4 bits.
+
+    Half a byte per weight, an 8-bit scale per 64 weights, an fp32 scale per 256 of those (Dettmers
+    et al. 2023, section 3).
+    """
+    with torch.device("meta"):
+        packed = torch.empty((-(-count // 2), 1), dtype=torch.uint8)
+        scales = torch.empty(-(-count // NF4_BLOCK), dtype=torch.uint8)
+        outer = torch.empty(-(-count // (NF4_BLOCK * NF4_OUTER_BLOCK)))
+        codes = torch.empty(16 + 256 + 1)
+    module.register_parameter(name, nn.Parameter(packed, requires_grad=False))
+    module.register_buffer(f"{prefix}scales", scales)
+    module.register_buffer(f"{prefix}outer_scales", outer)
+    module.register_buffer(f"{prefix}codes", codes)
+
+
+def _unpacked_expert(layer: Any, name: str) -> Tensor:
+    shape, dtype = layer.packed[name]
+    scales = torch.empty(-(-shape.numel() // NF4_BLOCK), dtype=torch.float32)
+    dequantised = torch.empty(shape, dtype=dtype)
+    _note_dequantised(getattr(layer, name), dequantised, scales)
+    return dequantised
 
 
 class _Matmul4bit(torch.autograd.Function):

@@ -1,11 +1,13 @@
 """The model of a declared step with values: real tensors on the CPU, small random weights."""
 
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedModel
 
+from brimful.model.packed_experts import compute_packed, expert_layers, pack, unpack
 from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, upcast, with_adapters
@@ -73,4 +75,8 @@ def _quantise(model: nn.Module, spec: StepSpec) -> None:
         )
         layer.bias = plain.bias
         setattr(model.get_submodule(parent), child, layer.to("cpu"))
+    if spec.packs_experts:
+        for experts, weight in expert_layers(model):
+            setattr(experts, weight, pack(getattr(experts, weight).data))
+        compute_packed(cast(PreTrainedModel, model), unpack)
     model.is_loaded_in_4bit = True  # type: ignore[assignment]

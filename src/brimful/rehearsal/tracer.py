@@ -106,6 +106,7 @@ def record_family(key: TraceFamilyKey, example: Widths | None = None, fewest: in
             stack.enter_context(compiler_of(key.spec))
         networks = None if example is None else _networks(key, example)
         row, examples = _row_of(key, networks)
+        _refuse_mixed_states(key)
         weight_rows = _weight_rows(key)
         letters = "" if example is None else _letters(example)
         first = Recordings(key, (), (), BlockRows(row, row), row, 0, weight_rows, letters)
@@ -283,6 +284,23 @@ def _needs_three(spec: StepSpec) -> bool:
     vain: FSDP2 gathers the next block while one computes, and gradients of the last are reduced.
     """
     return spec.ranks != 1 and (bool(spec.recompute) or spec.adapter is None)
+
+
+def _refuse_mixed_states(key: TraceFamilyKey) -> None:
+    """Raise Irregular before anything is recorded where an 8-bit optimizer keeps the states of one
+    adapter in 32 bits at some of the recorded ranks and not at others.
+    """
+    if not key.has_rank or key.any_width or "8bit" not in key.spec.optimizer:
+        return
+    spec = _spec_of(key, 0, None)
+    config = config_of(spec)
+    if not getattr(config, "num_kv_shared_layers", 0):
+        config = with_layers(config, range(1))
+    ranks = [rank for _, _, rank, _ in _members_of(key)]
+    for parameter in meta_model(spec, config).parameters():
+        rows = parameter.numel() // _size_of(key, 0).rank
+        if parameter.requires_grad and len({rows * rank < SMALL_STATES for rank in ranks}) > 1:
+            raise Irregular("states of an adapter are kept in 8 bits at some ranks only")
 
 
 def _weight_rows(key: TraceFamilyKey) -> int:
