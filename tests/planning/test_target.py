@@ -3,11 +3,12 @@
 import dataclasses
 
 import pytest
-from fixture_types import MakeDevice
+from fixture_types import MakeDevice, MakeRecipe
 
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.host import brim_bytes
+from brimful.planning.survey import prepare
 from brimful.planning.target import (
     CUBLAS_WORKSPACE_BYTES,
     CUBLAS_WORKSPACE_HOPPER_BYTES,
@@ -139,6 +140,23 @@ def test_kernels_of_many_shapes_are_kept(cpu: MakeDevice) -> None:
     assert many.context_bytes + many.context_uncertainty_bytes > 300 * MIB + 256 * 0.75 * MIB
     assert few.context_bytes < many.context_bytes
     assert target_of(cpu(), keeps_kernels=True).context_bytes == 0
+
+
+@pytest.mark.parametrize(("precision", "grows"), [("bf16", True), ("fp32", False)])
+def test_experts_get_ever_other_numbers_of_tokens(
+    cpu: MakeDevice, adapted: MakeRecipe, precision: str, *, grows: bool
+) -> None:
+    plain, experts = (
+        prepare(
+            adapted(f"model=Qwen/{name}", "plan.packing=padded", f"plan.precision={precision}"),
+            cpu(),
+            process_bytes=300 * MIB,
+            has_many_lengths=False,
+        ).target.context_bytes
+        for name in ("Qwen3-8B", "Qwen3-30B-A3B")
+    )
+
+    assert (experts > plain) is grows
 
 
 def test_a_host_whose_free_memory_is_unknown_counts_with_all_of_it(

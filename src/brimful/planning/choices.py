@@ -361,6 +361,11 @@ it takes them for the linear layers that they were in transformers 4.
 ADAPTED = "adapted"
 
 
+def has_experts(config: Json) -> bool:
+    """Return whether blocks of a model have experts."""
+    return any(config.get(key) for key in EXPERT_COUNTS)
+
+
 def experts_choice(recipe: Recipe, config: Json, *, in_parts: bool) -> Choice | None:
     """State what adapters and 4 bits leave of experts; None where there are none of either.
 
@@ -369,7 +374,7 @@ def experts_choice(recipe: Recipe, config: Json, *, in_parts: bool) -> Choice | 
         config: Values of the model's transformers config.
         in_parts: The model is divided among devices.
     """
-    if recipe.adapter is None or not any(config.get(key) for key in EXPERT_COUNTS):
+    if recipe.adapter is None or not has_experts(config):
         return None
     in_four_bits, model_type = recipe.quantize == "nf4", str(config["model_type"])
     if model_type in ADAPTED_EXPERTS and recipe.adapter.targets == "all-linear":

@@ -16,6 +16,7 @@ from brimful.planning.choices import (
     PASSES_OF_MANY_LENGTHS,
     attention_choice,
     experts_choice,
+    has_experts,
     kernels_choice,
     loader_choice,
     loss_chunk_choice,
@@ -467,17 +468,13 @@ def prepare(
         None if longest_pass_of is None else cache(longest_pass_of(str(packing.value)))
     )
     leave_bytes = round(recipe.plan.leave_gib * GIB)
-    makes_kernels = (
-        device.kind == "cpu"
-        and precision.value == "bf16"
-        and packing.value in PASSES_OF_MANY_LENGTHS
-        and has_many_lengths
-    )
+    in_bf16 = (device.kind, precision.value) == ("cpu", "bf16")
+    makes_kernels = in_bf16 and packing.value in PASSES_OF_MANY_LENGTHS and has_many_lengths
     target = target_of(
         device,
         process_bytes,
         leave_bytes,
-        keeps_kernels=makes_kernels,
+        keeps_kernels=makes_kernels or (in_bf16 and has_experts(facts.config)),
     )
     if sharing.devices > 1:
         target = with_communication(target)

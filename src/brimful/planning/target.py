@@ -113,8 +113,9 @@ def target_of(
         process_bytes: Bytes that the process holds before the model exists, on a CPU; they are no
             longer free.
         leave_bytes: Memory to leave to other programs, such as a desktop.
-        keeps_kernels: Whether the run computes in bf16 in passes of many lengths: a CPU's matrix
-            library then keeps a kernel for each shape.
+        keeps_kernels: Whether the run computes in bf16 in passes of many lengths, or with experts
+            that get ever other numbers of tokens: a CPU's matrix library then keeps a kernel for
+            each shape.
     """
     usable_bytes = device.memory_bytes
     if device.free_memory_bytes is not None:
