@@ -55,7 +55,7 @@ ROOM_NODES = {
     "base": 15_500,
     "recipe": 15_500,
     "hardware": 34_000,
-    "model": 40_500,
+    "model": 40_750,
     "planning": 73_650,
     "runs": 15_000,
     "data": 83_500,

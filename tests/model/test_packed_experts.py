@@ -2,21 +2,24 @@
 much memory as linear layers.
 """
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     GptOssConfig,
+    Mxfp4Config,
     PretrainedConfig,
     PreTrainedModel,
     Qwen3MoeConfig,
 )
 
 from brimful.model import packed_experts
-from brimful.model.packed_experts import expert_layers, grouped, unpack
+from brimful.model.packed_experts import expert_layers, grouped, pack, unpack
 from brimful.model.published import Loading, attach_adapters, load_model
 from brimful.recipe import AdapterRecipe
 
@@ -98,6 +101,46 @@ def test_each_expert_takes_half_a_byte_a_weight_and_stays_as_it_is(folder: Path)
     moved = [each for each in model.parameters() if each.grad is not None]
     assert moved
     assert all(each.requires_grad for each in moved)
+
+
+@pytest.mark.parametrize("quantize", ["nf4", "none"])
+def test_experts_published_in_mxfp4_are_unpacked_first(tmp_path: Path, quantize: str) -> None:
+    config = CONFIGS["transposed, with biases"]
+    _model(config).save_pretrained(tmp_path)
+    _store_in_mxfp4(tmp_path)
+    published = AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=torch.bfloat16, quantization_config=Mxfp4Config(dequantize=True)
+    )
+
+    how = Loading("bf16", "eager", CPU, quantize, packs_experts=quantize == "nf4")
+    layers = zip(expert_layers(published), expert_layers(load_model(tmp_path, how)), strict=True)
+
+    for (layer, name), (ours, _) in layers:
+        weight = getattr(layer, name).data
+        if quantize == "nf4":
+            assert torch.equal(getattr(ours, name).data, pack(weight).data)
+        else:
+            assert torch.equal(getattr(ours, name).data, weight)
+
+
+def _store_in_mxfp4(folder: Path) -> None:
+    """Replace the experts in a folder by values in MXFP4: 32 of 4 bits have a scale."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [each for each in tensors if each.endswith(("gate_up_proj", "down_proj"))]:
+        experts, rows, columns = tensors.pop(name).transpose(1, 2).shape
+        generator = torch.Generator().manual_seed(len(name))
+        shape = (experts, rows, columns // 32)
+        for part, low, high, size in (
+            ("blocks", 0, 256, (*shape, 16)),
+            ("scales", 118, 124, shape),
+        ):
+            drawn = torch.randint(low, high, size, generator=generator, dtype=torch.uint8)
+            tensors[f"{name}_{part}"] = drawn
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    file = folder / "config.json"
+    values = json.loads(file.read_text(encoding="utf-8"))
+    values["quantization_config"] = {"quant_method": "mxfp4"}
+    file.write_text(json.dumps(values), encoding="utf-8")
 
 
 def test_nothing_unpacked_is_kept_for_the_backward_pass(folder: Path) -> None:

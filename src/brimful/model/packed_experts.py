@@ -53,14 +53,20 @@ def compute_packed(model: PreTrainedModel, unpack: Unpack) -> None:
 
 
 @contextmanager
-def packed_when_loaded() -> Iterator[None]:
+def packed_when_loaded(*, packs: bool = True, in_mxfp4: bool = False) -> Iterator[None]:
     """Let transformers pack experts, too, where it loads a model in 4 bits: each tensor when it is
     read, so that one at a time lies on the device as it was.
+
+    Args:
+        packs: False leaves them as they are.
+        in_mxfp4: Their files hold them in MXFP4 (gpt-oss), and are unpacked first.
     """
     with quiet_bitsandbytes():
+        from transformers.core_model_loading import WeightConverter  # noqa: PLC0415
         from transformers.integrations.bitsandbytes import (  # noqa: PLC0415 - takes a second
             Bnb4bitQuantize,
         )
+        from transformers.integrations.mxfp4 import Mxfp4Dequantize  # noqa: PLC0415
         from transformers.quantizers import auto, quantizer_bnb_4bit  # noqa: PLC0415
         from transformers.quantizers.quantizers_utils import get_module_from_name  # noqa: PLC0415
 
@@ -79,7 +85,14 @@ def packed_when_loaded() -> Iterator[None]:
         def param_needs_quantization(self, model: nn.Module, param_name: str, **about: Any) -> bool:
             module, name = get_module_from_name(model, param_name)
             is_linear = super().param_needs_quantization(model, param_name, **about)
-            return bool(is_linear) or name in _weights_of(module)
+            return bool(is_linear) or (packs and name in _weights_of(module))
+
+        def get_weight_conversions(self) -> list[WeightConverter]:
+            found: list[WeightConverter] = super().get_weight_conversions()
+            for name in ("gate_up_proj", "down_proj") if in_mxfp4 else ():
+                parts = [f"{name}_blocks", f"{name}_scales"]
+                found.append(WeightConverter(parts, name, [Mxfp4Dequantize(self)]))
+            return found
 
         def get_quantize_ops(self) -> Pack:
             return Pack(self)

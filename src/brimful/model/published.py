@@ -6,7 +6,7 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +16,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     BitsAndBytesConfig,
+    Mxfp4Config,
     PreTrainedModel,
 )
 from transformers.pytorch_utils import Conv1D
@@ -93,16 +95,27 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
         "attn_implementation": how.attention,
         "use_safetensors": True,
     }
-    if how.quantize == "nf4":
-        settings |= {"quantization_config": _nf4(how), "device_map": {"": str(how.device)}}
+    trusted: JsonDict = {"trust_remote_code": how.trust_custom_code}
     with (
         reading(lambda error: unreadable("model", source, error)),
         without_progress_bars(),
         quiet_bitsandbytes(),
-        packed_when_loaded() if how.packs_experts else nullcontext(),
+        ExitStack() as stack,
     ):
+        config = AutoConfig.from_pretrained(source, **trusted)
+        packing = getattr(config, "quantization_config", None) or {}
+        in_mxfp4 = packing.get("quant_method") == "mxfp4"
+        if how.quantize == "nf4":
+            settings |= {"quantization_config": _nf4(how), "device_map": {"": str(how.device)}}
+            if how.packs_experts or in_mxfp4:
+                stack.enter_context(packed_when_loaded(packs=how.packs_experts, in_mxfp4=in_mxfp4))
+            if in_mxfp4:  # with both, transformers refuses
+                del config.quantization_config
+                settings["config"] = config
+        elif in_mxfp4:  # whose kernels train nothing
+            settings["quantization_config"] = Mxfp4Config(dequantize=True)
         model, info = AutoModelForCausalLM.from_pretrained(
-            source, trust_remote_code=how.trust_custom_code, output_loading_info=True, **settings
+            source, output_loading_info=True, **trusted, **settings
         )
     refuse_missing(absent_weights(info), source)
     loaded: PreTrainedModel = model if how.quantize == "nf4" else model.to(how.device)
