@@ -189,7 +189,9 @@ def _refuse(message: str) -> NoReturn:
 def storage_bytes(model: nn.Module) -> int:
     """Return the bytes of a model's parameters and buffers, shared ones once."""
     tensors = [*model.parameters(), *model.buffers()]
-    for state in [getattr(each, "quant_state", None) for each in model.parameters()]:
+    # Linear layers keep it where their weight is divided; experts have it on their weights alone.
+    holders = [*model.modules(), *model.parameters()]
+    for state in [getattr(each, "quant_state", None) for each in holders]:
         if state is not None:  # bitsandbytes keeps scales beside the weight
             tensors += [
                 state.absmax,
