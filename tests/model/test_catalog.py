@@ -516,6 +516,24 @@ def test_a_misspelt_name_without_network_is_told_the_nearest_exact_name(
         catalog.config_of_model("meta-llama/Llama-3.1-8C")
 
 
+def test_a_name_of_a_run_is_told_where_its_model_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BRIMFUL_RUNS", str(tmp_path))
+    model = tmp_path / "mine" / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text('{"model_type": "llama"}')
+    monkeypatch.setattr(
+        huggingface_hub, "get_hf_file_metadata", _raising(ConnectionError("no network"))
+    )
+
+    with pytest.raises(PlanError, match=rf"has one: model={re.escape(str(model))}\.") as raised:
+        catalog.config_of_model("mine")
+
+    advised = str(raised.value).partition("model=")[2].partition(". ")[0]
+    assert catalog.config_of_model(advised).model_type == "llama"
+
+
 def test_a_hub_out_of_reach_is_asked_once(monkeypatch: pytest.MonkeyPatch, capfd: Captured) -> None:
     asked = []
 

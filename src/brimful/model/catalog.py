@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.discover import did_you_mean
-from brimful.base.env import cache_folder
+from brimful.base.env import cache_folder, runs_folder
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.garbage import importing
 from brimful.base.rundir import read_json, write_json_atomically
@@ -669,7 +669,7 @@ def _from_hub(name: str, remedy: str = _LOCAL_REMEDY) -> Path:
                 f" Accept its terms on its page and log in (hf auth login). {remedy}"
             ) from error
         except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
-            hint = did_you_mean(name, _all_names())
+            hint = _hint(name)
             raise PlanError(
                 f"model {name!r} is not in the catalog, and not on the Hugging Face hub or private"
                 f" there{hint} {remedy}"
@@ -688,8 +688,16 @@ def _from_hub(name: str, remedy: str = _LOCAL_REMEDY) -> Path:
             raise _unreachable(name, error, remedy) from error
 
 
+def _hint(name: str) -> str:
+    """Return what a name that no model has may mean."""
+    of_run = runs_folder() / name / "model"
+    if (of_run / "config.json").is_file():
+        return f". The run of that name has one: model={of_run}."
+    return did_you_mean(name, _all_names())
+
+
 def _unreachable(name: str, error: Exception, remedy: str) -> PlanError:
-    hint = did_you_mean(name, _all_names())
+    hint = _hint(name)
     unknown = (
         f"model {name!r} is not in the catalog of {len(names())} models ({read_until()}){hint} "
     )
