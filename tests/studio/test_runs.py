@@ -115,15 +115,16 @@ def test_an_error_is_told_once_until_something_is_written(
         looks.append(run.name)
         raise ZeroDivisionError(run.name)
 
-    with monkeypatch.context() as patch, watching(acts, run="one") as page:
+    with monkeypatch.context() as patch:
         patch.setattr(runs, "run_view", fail)
-        until(page, "runs-problem", "ZeroDivisionError: one")
-        while len(looks) < 3:
-            time.sleep(0.01)
-        patch.undo()
-        until(page, "runs-view", "1 of 8 steps")
-        while page.has("runs-problem"):
-            time.sleep(0.01)
+        with watching(acts, run="one") as page:
+            until(page, "runs-problem", "ZeroDivisionError: one")
+            while len(looks) < 3:
+                time.sleep(0.01)
+            patch.undo()
+            until(page, "runs-view", "1 of 8 steps")
+            while page.has("runs-problem"):
+                time.sleep(0.01)
 
     assert capsys.readouterr().err.count("Traceback") == 1
 
