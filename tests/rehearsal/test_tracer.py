@@ -21,6 +21,7 @@ from transformers import (
     Qwen3_5TextConfig,
     Qwen3MoeConfig,
     SmolLM3Config,
+    Zamba2Config,
 )
 
 from brimful.base.errors import PlanError
@@ -506,6 +507,26 @@ def test_a_further_trace_that_disagrees_is_believed(
         record_family(
             family_keys_of(step("llama", sequence_length=24, loss="model", accumulates=False))[-1]
         )
+
+
+def test_a_model_with_other_blocks_than_its_config_says_has_no_family() -> None:
+    config = Zamba2Config(
+        vocab_size=64,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=7,
+        num_attention_heads=4,
+        layer_types=[*["mamba"] * 6, "hybrid"],
+        mamba_d_state=16,
+        n_mamba_heads=8,
+        mamba_ngroups=1,
+        adapter_rank=8,
+    )
+    spec = StepSpec(canonical(config.to_dict()), **{**FROZEN, "kernels": True})
+
+    for key in family_keys_of(spec):
+        with pytest.raises(Irregular):
+            record_family(key)
 
 
 def test_blocks_that_multiply_by_packed_weights_are_refused_in_one_sentence(

@@ -270,7 +270,10 @@ def _longer(made: Recordings, neighbours: int, networks: tuple[Widths, ...] | No
         spec = _spec_of(made.key, 0, None)
         model = plain_model(spec, _shorter(config_of(spec), few, made.rows.all))
         weights: dict[str, str] = {}
-        for letter, block in zip(few, named_blocks_of(model)[1], strict=True):
+        blocks = named_blocks_of(model)[1]
+        if len(blocks) != len(few):
+            raise Irregular("a model has other blocks than its config says")
+        for letter, block in zip(few, blocks, strict=True):
             shapes = str([(name, each.shape) for name, each in block.named_parameters()])
             like[letter] = weights.setdefault(shapes, letter)
     found = longer_rows(made.rows, neighbours, like)
