@@ -1325,10 +1325,17 @@ def _model_types(name: str) -> tuple[str, str, str]:
     return (
         "Every type of causal model and encoder of transformers, from its config, four blocks: is a"
         " step recorded",
-        f"{told['answered']} of {told['types']}; of those from 2023 on {told['recent_answered']} of"
-        f" {told['recent']}; median {told['median_cpu_s']} CPU s, most {told['most_cpu_s']}, of"
-        " one recording",
+        f"{_answered(told)}; median {told['median_cpu_s']} CPU s, most {told['most_cpu_s']}, of one"
+        " recording",
         source,
+    )
+
+
+def _answered(told: dict[str, Any]) -> str:
+    """Return how many types of models were answered, and how many of the recent ones."""
+    return (
+        f"{told['answered']} of {told['types']}; of those from 2023 on {told['recent_answered']} of"
+        f" {told['recent']}"
     )
 
 
@@ -1357,8 +1364,7 @@ def _plans_of_types(name: str) -> tuple[str, str, str]:
     return (
         "The same types, planned with adapters (encoders: as classifiers) for an H200, each in a process of its own"
         " with an empty cache",
-        f"{told['answered']} of {told['types']}; of those from 2023 on {told['recent_answered']} of"
-        f" {told['recent']}; CPU time of the process, libraries included: median"
+        f"{_answered(told)}; CPU time of the process, libraries included: median"
         f" {told['median_cpu_s']} s, most {told['most_cpu_s']}; {within}",
         source,
     )

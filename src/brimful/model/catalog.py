@@ -359,13 +359,15 @@ def packages_of_kernels(model_type: str) -> tuple[str, ...]:
     return tuple(sorted(set(_KERNEL_OF_PACKAGE.findall(_code_of(model_type)))))
 
 
+_KERNEL_OF_PACKAGE = re.compile(r'_from_hub_with_fallback\("\w+", "(\w+)"\)')
+
+
 @functools.cache
 def hands_experts_on(model_type: str) -> bool:
-    """Return whether transformers lets others compute the experts of a model type."""
+    """Return whether the experts of a model type may have another implementation (transformers'
+    `use_experts_implementation`).
+    """
     return "@use_experts_implementation" in _code_of(model_type)
-
-
-_KERNEL_OF_PACKAGE = re.compile(r'_from_hub_with_fallback\("\w+", "(\w+)"\)')
 
 
 @functools.cache

@@ -1,8 +1,9 @@
-"""Experts in 4 bits. transformers 5 keeps all experts of a block in tensors that are no linear
-layers, which its own loading leaves in 16 bits; here they are packed as bitsandbytes packs linear
-layers (NF4 with double quantisation, Dettmers et al. 2023, section 3).
+"""Experts quantised to 4 bits. transformers 5 stores the experts of a block as 3-D tensors, not as
+linear layers, and leaves them in 16 bits when it loads a model in 4 bits. Here they are packed as
+bitsandbytes packs linear layers (NF4 with double quantisation, Dettmers et al. 2023, section 3).
 
-A tensor is unpacked for its product, and again for that product's gradient, and kept by neither.
+A weight is dequantised for its matrix product, and again for the gradient of that product. Neither
+result is kept.
 
 Suffixes: T tokens, K experts of a token, S pairs of a token and one of its experts, sorted by
 expert, E experts, D and F widths.
@@ -29,9 +30,9 @@ Unpack = Callable[[nn.Module, str], Tensor]
 """Gives a weight of a layer of experts, by its name, as it was before it was packed."""
 
 
-def expert_layers(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    """Yield the layers whose experts transformers lets others compute, and the names of their
-    tensors with a matrix for each expert.
+def expert_layers(model: nn.Module) -> Iterator[tuple[Any, str]]:
+    """Yield each layer of experts that may have another implementation (transformers'
+    `use_experts_implementation`) with the name of each of its weights (3-D: experts first).
     """
     for module in model.modules():
         for name in _weights_of(module):
@@ -48,8 +49,8 @@ def compute_packed(model: PreTrainedModel, unpack: Unpack) -> None:
     """Let a model, whose experts are packed, compute with them."""
     ALL_EXPERTS_FUNCTIONS.register(NAME, _experts)
     for layer, _ in expert_layers(model):
-        layer.unpack = unpack  # type: ignore[assignment]
-        layer.config._experts_implementation = NAME  # type: ignore[union-attr]
+        layer.unpack = unpack
+        layer.config._experts_implementation = NAME
 
 
 @contextmanager
@@ -120,7 +121,9 @@ def unpack(layer: nn.Module, name: str) -> Tensor:
 
 
 def _experts(layer: Any, hidden_TD: Tensor, chosen_TK: Tensor, shares_TK: Tensor) -> Tensor:
-    """What a layer of experts computes, as transformers asks for it (integrations/moe.py, 5.23)."""
+    """Return the weighted sum of a token's experts, for each token: an experts implementation as
+    transformers defines it (integrations/moe.py, 5.23).
+    """
     experts_S, order_S = chosen_TK.reshape(-1).sort()
     ends_E = torch.searchsorted(
         experts_S, torch.arange(layer.num_experts, device=experts_S.device), right=True

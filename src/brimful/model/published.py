@@ -111,11 +111,10 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
                 stack.enter_context(packed_when_loaded(packs=how.packs_experts, in_mxfp4=in_mxfp4))
             if in_mxfp4:  # with both, transformers refuses
                 del config.quantization_config
-                settings["config"] = config
         elif in_mxfp4:  # whose kernels train nothing
             settings["quantization_config"] = Mxfp4Config(dequantize=True)
         model, info = AutoModelForCausalLM.from_pretrained(
-            source, output_loading_info=True, **trusted, **settings
+            source, config=config, output_loading_info=True, **trusted, **settings
         )
     refuse_missing(absent_weights(info), source)
     loaded: PreTrainedModel = model if how.quantize == "nf4" else model.to(how.device)

@@ -4,6 +4,7 @@ layers.
 
 import copy
 import functools
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -310,9 +311,9 @@ def parameters_of(model: nn.Module) -> list[tuple[int, bool]]:
         for module in model.modules()
         if isinstance(module, PackedLinear)
     } | {
-        id(getattr(layer, name)): shape.numel()
-        for layer in {layer for layer, _ in expert_layers(model)}
-        for name, (shape, _) in vars(layer).get("packed", {}).items()
+        id(getattr(layer, name)): layer.packed[name][0].numel()
+        for layer, name in expert_layers(model)
+        if hasattr(layer, "packed")
     }
     return [
         (packed.get(id(parameter), parameter.numel()), parameter.requires_grad)
@@ -384,11 +385,7 @@ def _pack(module: nn.Module, name: str, count: int, prefix: str = "") -> None:
 
 
 def _unpacked_expert(layer: Any, name: str) -> Tensor:
-    shape, dtype = layer.packed[name]
-    scales = torch.empty(-(-shape.numel() // NF4_BLOCK), dtype=torch.float32)
-    dequantised = torch.empty(shape, dtype=dtype)
-    _note_dequantised(getattr(layer, name), dequantised, scales)
-    return dequantised
+    return _dequantised(getattr(layer, name), *layer.packed[name])
 
 
 class _Matmul4bit(torch.autograd.Function):
@@ -426,10 +423,7 @@ class _Matmul4bit(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None, None, None, None]:
         if not ctx.needs_input_grad[0]:
             return None, None, None, None, None
-        scales = _dequantised_scales(ctx.shape)
-        dequantised = torch.empty(ctx.shape, dtype=ctx.loaded_dtype)
-        _note_dequantised(ctx.weight(), dequantised, scales)
-        del scales
+        dequantised = _dequantised(ctx.weight(), ctx.shape, ctx.loaded_dtype)
         return (
             torch.matmul(grad_outputs[0], dequantised.to(grad_outputs[0].dtype)),
             None,
@@ -439,13 +433,21 @@ class _Matmul4bit(torch.autograd.Function):
         )
 
 
+def _dequantised(weight: Tensor | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return a weight as bitsandbytes' `dequantize_4bit` allocates it; its scales end here."""
+    scales = _dequantised_scales(shape)
+    dequantised = torch.empty(shape, dtype=dtype)
+    _note_dequantised(weight, dequantised, scales)
+    return dequantised
+
+
 def _note_dequantised(weight: Tensor | None, dequantised: Tensor, scales: Tensor) -> None:
     reads = (scales,) if weight is None else (weight, scales)
     note_kernel("dequantise_nf4", "dequantise", reads, (dequantised, scales))
 
 
-def _dequantised_scales(shape: tuple[int, int]) -> Tensor:
-    return torch.empty(-(-shape[0] * shape[1] // NF4_BLOCK), dtype=torch.float32)
+def _dequantised_scales(shape: Sequence[int]) -> Tensor:
+    return torch.empty(-(-math.prod(shape) // NF4_BLOCK), dtype=torch.float32)
 
 
 def replace_linear_layers(model: nn.Module, packed: Callable[[nn.Linear], nn.Module]) -> None:

@@ -301,7 +301,7 @@ def _refuse_mixed_states(key: TraceFamilyKey) -> None:
         config = with_layers(config, range(1))
     ranks = [rank for _, _, rank, _ in _members_of(key)]
     for parameter in meta_model(spec, config).parameters():
-        rows = parameter.numel() // _size_of(key, 0).rank
+        rows = parameter.numel() // ranks[0]
         if parameter.requires_grad and len({rows * rank < SMALL_STATES for rank in ranks}) > 1:
             raise Irregular("states of an adapter are kept in 8 bits at some ranks only")
 

@@ -102,7 +102,7 @@ def odd_answers(number: int, odd: Mapping[str, Sequence[str]]) -> list[str]:
 def agreement(
     drawn: Sequence[DrawnAnswer], scored: Sequence[Sequence[float]], cause: str = ""
 ) -> str:
-    """Return how far log-probabilities of the same tokens by sampler and trainer are apart.
+    """Return how much the sampler's and the trainer's log-probabilities of the same tokens differ.
 
     Args:
         drawn: Answers with those of the sampler.
