@@ -42,6 +42,7 @@ from brimful.kinds.pairs import PairRunData
 from brimful.kinds.run_data import ScoringOptions, gather
 from brimful.model.obtained import folder_of_model
 from brimful.planning.plan import Plan
+from brimful.planning.specs import model_facts
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import prepare
 from brimful.recipe import load
@@ -216,7 +217,9 @@ def _run(folder: Path, name: str, changes: tuple[str, ...]) -> dict[str, Any]:
     data = gather(load(recipe, fixed), str(folder / "base"))
     assert isinstance(data, PairRunData)
     device = torch.device("cpu")
-    prepared = prepare(data.planned, probe("cpu"), vocabulary=len(data.tokenizer))
+    prepared = prepare(
+        data.planned, probe("cpu"), model=model_facts(data.planned, len(data.tokenizer))
+    )
     spec = prepared.spec(recompute=plan.recompute)
     model = data.build(plan, device)
     options = ScoringOptions(plan=plan, device=device, rows=2)

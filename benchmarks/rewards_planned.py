@@ -51,6 +51,7 @@ from brimful.model.obtained import folder_of_model
 from brimful.planning.derive import Facts, derive
 from brimful.planning.memory import scored_bytes
 from brimful.planning.rounds import AnswerRounds
+from brimful.planning.specs import model_facts
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.survey import prepare
 from brimful.recipe import load
@@ -243,7 +244,9 @@ def _peaks(data: RewardedRunData, plan: Any, model: Any) -> dict[str, Any]:
                 data.draw(number * rounds.rules.updates * size, lambda: False)
             seen.append(read_profile(profiler, storage_bytes(model)).peaks())
     drawn = rounds.drawing(1)
-    prepared = prepare(data.planned, probe("cpu"), vocabulary=len(data.tokenizer))
+    prepared = prepare(
+        data.planned, probe("cpu"), model=model_facts(data.planned, len(data.tokenizer))
+    )
     traces = StoredTraces(prepared.spec(recompute=plan.recompute), None)
 
     def scored_at(rows: float) -> int:

@@ -56,7 +56,7 @@ ROOM_NODES = {
     "recipe": 15_500,
     "hardware": 34_000,
     "model": 40_750,
-    "planning": 73_650,
+    "planning": 73_750,
     "runs": 15_000,
     "data": 83_500,
     "training": 45_500,

@@ -21,10 +21,10 @@ from brimful.model.attention import NAME
 from brimful.model.description import PACKABLE_ENCODERS
 from brimful.planning.choices import (
     ADAPTED_EXPERTS,
-    BF16_LEAST_WIDTH,
     TEXTS_ATTENTION,
     attention_choice,
     experts_choice,
+    fp32_where_quicker,
     kernels_choice,
     loader_choice,
     loss_chunk_choice,
@@ -33,6 +33,7 @@ from brimful.planning.choices import (
     precision_choice,
     refuse_four_bits,
 )
+from brimful.planning.timing import NEW_LENGTHS, TERMS, StepTime
 from brimful.recipe import Recipe, load
 
 Devices = dict[str, Device]
@@ -137,17 +138,21 @@ def test_a_cpu_whose_rates_were_not_measured_uses_fp32(
 
 
 @pytest.mark.parametrize(
-    ("width", "precision"), [(128, "fp32"), (BF16_LEAST_WIDTH, "bf16"), (None, "bf16")]
+    ("products_s", "kernels_s", "precision"),
+    [(0.010, 0.090, "fp32"), (0.100, 0.090, "bf16"), (0.010, 0.0, "bf16")],
 )
-def test_a_narrow_classifier_takes_fp32_on_a_cpu(
-    cpu: MakeDevice, width: int | None, precision: str
+def test_short_examples_take_fp32_where_kernels_of_bf16_take_longer_than_products_gain(
+    tiny: MakeRecipe, cpu: MakeDevice, products_s: float, kernels_s: float, precision: str
 ) -> None:
-    device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 4e11})
+    rates = {"fp32": 1e11, "bf16": 2e11}
+    device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s=rates)
+    terms = {TERMS["matrix"]: products_s, NEW_LENGTHS: kernels_s}
+    time = StepTime(sum(terms.values()), terms, 1e9)
+    chosen = precision_choice(tiny("plan={}"), device)
 
-    assert precision_choice(load("moderation-offline"), device, width).value == precision
-    # Rows of texts end to end have few lengths.
-    packed = precision_choice(load("moderation-offline"), device, width, packed=True)
-    assert packed.value == "bf16"
+    assert (fp32_where_quicker(chosen, device, time) or chosen).value == precision
+    fixed = precision_choice(tiny("plan={precision: bf16}"), device)
+    assert fp32_where_quicker(fixed, device, time) is None
 
 
 # --- attention

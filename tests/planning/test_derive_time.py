@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.types import JsonDict, Numbers
 from brimful.hardware import catalog
 from brimful.hardware.calibration import Correction
-from brimful.hardware.device import Device
+from brimful.hardware.device import Abilities, Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, Rates
 from brimful.planning.choices import NEW_PRODUCT_S
@@ -180,6 +180,38 @@ def test_kernels_of_full_rows_are_made_in_the_first_step_only(
     kernels = plan.time_terms[NEW_LENGTHS] * passes
     assert kernels == pytest.approx(PRODUCTS_WITHIN * NEW_PRODUCT_S)
     assert NEW_LENGTHS not in timed(fast, f"training.steps={steps}").time_terms
+
+
+@pytest.mark.parametrize(
+    ("fp32", "has_many_lengths", "precision"),
+    [(1e13, True, "fp32"), (1e13, False, "bf16"), (1e10, True, "bf16")],
+)
+def test_short_examples_of_ever_new_lengths_are_planned_in_fp32(
+    tuning: MakeRecipe,
+    cpu: MakeDevice,
+    by_hand: Make,
+    planned: MakePlan,
+    rates: MakeRates,
+    fp32: float,
+    has_many_lengths: bool,
+    precision: str,
+) -> None:
+    """Products in bf16 are twice as fast, which pays once they take long."""
+    device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": fp32, "bf16": 2 * fp32})
+    measured = rates(flop_per_s={"matrix": {"fp32": fp32, "bf16": 2 * fp32}})
+
+    plan = planned(
+        tuning("plan={}"),
+        device,
+        lambda spec: by_hand(layer=1),
+        rates=measured,
+        has_many_lengths=has_many_lengths,
+    )
+
+    assert plan.precision == precision
+    assert (NEW_LENGTHS in plan.time_terms) == (precision == "bf16")
+    (chosen,) = [choice for choice in plan.choices if choice.name == "precision"]
+    assert ("wait" in chosen.reason) == (precision == "fp32")
 
 
 def test_computing_twice_costs_time_and_is_no_use_of_the_device(

@@ -15,6 +15,7 @@ from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.longest_pass import LongestPass
 from brimful.planning.memory import Replays, roomy_bytes
+from brimful.planning.specs import model_facts
 from brimful.planning.survey import (
     Margin,
     Memory,
@@ -346,7 +347,9 @@ def test_powers_of_two_the_chosen_the_largest_and_two_beyond_are_shown(
 def test_what_needs_no_memory_is_decided_at_once(
     tiny: MakeRecipe, devices: dict[str, Device]
 ) -> None:
-    prepared = prepare(tiny("plan={}"), devices["Tesla T4"], vocabulary=290, process_bytes=MIB)
+    recipe = tiny("plan={}")
+    model = model_facts(recipe, 290)
+    prepared = prepare(recipe, devices["Tesla T4"], model=model, process_bytes=MIB)
 
     assert {name: choice.value for name, choice in prepared.choices.items()} == {
         "precision": "fp16",

@@ -7,21 +7,15 @@ from importlib.util import find_spec
 
 from brimful.base.errors import PlanError
 from brimful.base.types import Json
-from brimful.base.units import MIB, format_bytes
+from brimful.base.units import MIB, format_bytes, format_duration
 from brimful.hardware.device import Device
 from brimful.hardware.kept_rates import BF16_PAYS_FROM
 from brimful.model.catalog import hands_experts_on, packages_of_kernels
 from brimful.model.description import LEAVES_FP16, PACKABLE, PACKABLE_ENCODERS
 from brimful.planning.plan import PACKED_EXPERTS, Choice
+from brimful.planning.timing import BY_EXAMPLES, NEW_LENGTHS, TERMS, StepTime
 from brimful.recipe import Recipe
 
-BF16_LEAST_WIDTH = 512
-"""On a CPU, for a classifier whose texts lie side by side, so that passes have ever new shapes:
-below this width bf16's kernels, made anew for each shape, cost more than they gain. Measured on a
-Xeon with AMX, one thread, 16 texts a step, ms in bf16 and fp32: width 128 76 and 33, 256 101 and
-81, 384 158 and 137, 768 312 and 427. Texts end to end make rows of few lengths: on an EPYC without
-AMX width 128 56 and 68, 256 108 and 164, 384 274 and 439.
-"""
 LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
 """Least fp32 logits of one chunk of the loss."""
 LOSS_CHUNK_MEMORY_SHARE, MOST_LOSS_CHUNK_FACTOR = 1 / 64, 8
@@ -70,16 +64,12 @@ FIXED = "fixed by the user"
 def precision_choice(
     recipe: Recipe,
     device: Device,
-    width: int | None = None,
     *,
-    packed: bool = False,
     model_type: str = "",
 ) -> Choice:
     """Choose the precision of the matrix products.
 
     Args:
-        width: The model's hidden size, if known.
-        packed: Examples or texts lie end to end, so that passes have few shapes.
         model_type: The model type of the model, as transformers names it.
 
     Raises:
@@ -97,8 +87,7 @@ def precision_choice(
     if recipe.plan.precision != "auto":
         return Choice("precision", recipe.plan.precision, FIXED)
     if device.kind == "cpu":
-        is_varied = recipe.kind.rows == "texts" and not packed
-        return _cpu_precision(device, width if is_varied else None)
+        return _cpu_precision(device)
     return _gpu_precision(device, overflows)
 
 
@@ -143,13 +132,32 @@ def _precision_of_bf16_weights(recipe: Recipe, device: Device) -> Choice:
     return Choice("precision", "bf16", "the recipe's optimizer.weights: weights are bf16")
 
 
-def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice:
-    if width_of_varied_passes is not None and width_of_varied_passes < BF16_LEAST_WIDTH:
-        reason = (
-            "passes have ever new shapes, for each of which bf16 kernels are made anew: at width"
-            f" {width_of_varied_passes} they cost more than they gain"
-        )
-        return Choice("precision", "fp32", reason, "bf16")
+def fp32_where_quicker(chosen: Choice, device: Device, time: StepTime | None) -> Choice | None:
+    """Return fp32 in place of bf16 where short examples of ever new lengths make a CPU wait longer
+    for bf16's kernels than its matrix products gain; None where they do not, and where bf16 was
+    asked for.
+
+    Args:
+        time: The step in bf16.
+    """
+    is_free = (device.kind, chosen.value, chosen.alternative) == ("cpu", "bf16", "fp32")
+    if time is None or not is_free:
+        return None
+    rates, terms = device.dense_flop_per_s, time.terms
+    more_of_each = 1 - EXAMPLE_S["fp32"] / EXAMPLE_S["bf16"]
+    waits_s = terms.get(NEW_LENGTHS, 0.0) + more_of_each * terms.get(BY_EXAMPLES, 0.0)
+    gains_s = (rates["bf16"] / rates["fp32"] - 1) * terms[TERMS["matrix"]]
+    if waits_s <= gains_s:
+        return None
+    reason = (
+        "examples of ever new lengths: in bf16 a step would wait"
+        f" {format_duration(waits_s)} for kernels of their shapes, and its products are only"
+        f" {format_duration(gains_s)} faster"
+    )
+    return Choice("precision", "fp32", reason, "bf16")
+
+
+def _cpu_precision(device: Device) -> Choice:
     rates = device.dense_flop_per_s
     if "bf16" not in rates or "fp32" not in rates:
         return Choice("precision", "fp32", "matrix rates of this CPU were not measured", "bf16")

@@ -15,7 +15,13 @@ from brimful.base.units import format_bytes
 from brimful.hardware.calibration import Correction, basis_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
-from brimful.planning.choices import EXAMPLE_S, FIXED, NEW_PRODUCT_S, PACKED_ATTENTION
+from brimful.planning.choices import (
+    EXAMPLE_S,
+    FIXED,
+    NEW_PRODUCT_S,
+    PACKED_ATTENTION,
+    fp32_where_quicker,
+)
 from brimful.planning.compiled import bounded_by_eager
 from brimful.planning.earlier_runs import earlier_runs_choice, memory_kind
 from brimful.planning.longest_pass import LongestPassAt, split
@@ -23,7 +29,7 @@ from brimful.planning.memory import Footprint
 from brimful.planning.plan import Choice, Plan, Prediction
 from brimful.planning.rounds import time_shares
 from brimful.planning.search import Candidate, SearchResult, search
-from brimful.planning.specs import ModelFacts
+from brimful.planning.specs import ModelFacts, model_facts
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.survey import (
     NOT_SHARED,
@@ -168,6 +174,7 @@ def derive_with_memory(
     facts: Facts = Facts(),
     sharing: Sharing = NOT_SHARED,
     first: Callable[[Derived], None] | None = None,
+    precision: Choice | None = None,
 ) -> Derived:
     """Return the plan and the memory that it rests on, even if it does not fit.
 
@@ -177,19 +184,21 @@ def derive_with_memory(
         facts: The facts of the run.
         sharing: Whether the device works with others.
         first: Is told what is known before recomputation is looked at, where that fits.
+        precision: The precision, where it was decided before.
     """
     if not recipe.plan.earlier_runs:
         facts = facts.without_earlier_runs()
+    given = facts
     prepared = prepare(
         recipe,
         device,
-        vocabulary=facts.vocabulary,
         process_bytes=facts.process_bytes,
-        model=facts.model,
+        model=facts.model or model_facts(recipe, facts.vocabulary),
         longest_pass_of=facts.longest_pass_of,
         sharing=sharing,
         residuals_of=facts.residuals_of,
         has_many_lengths=facts.has_many_lengths,
+        precision=precision,
     )
     total_steps = total_steps_of(recipe, facts.train_sequences)
     if facts.rates is not None and device.kind == "cpu":
@@ -210,6 +219,10 @@ def derive_with_memory(
         scored=facts.scored,
         first=None if first is None else tell,
     )
+    if prepared.makes_kernels:
+        quicker = fp32_where_quicker(prepared.choices["precision"], device, result.taken.time)
+        if quicker is not None:
+            return derive_with_memory(recipe, device, tracer, given, sharing, first, quicker)
     level = None
     if facts.timer is not None and facts.rates is not None and result.largest:
         level = level_of(

@@ -411,13 +411,13 @@ def prepare(
     recipe: Recipe,
     device: Device,
     *,
-    vocabulary: int | None = None,
     process_bytes: int = 0,
     model: ModelFacts | None = None,
     longest_pass_of: Callable[[str], LongestPassAt] | None = None,
     sharing: Sharing = NOT_SHARED,
     residuals_of: ResidualsOf | None = None,
     has_many_lengths: bool = True,
+    precision: Choice | None = None,
 ) -> Prepared:
     """Decide precision, attention and loss for a device.
 
@@ -426,18 +426,17 @@ def prepare(
         sharing: Whether the device works with others.
         residuals_of: What earlier runs on the device say about memory; None: nothing.
         has_many_lengths: Whether examples have more than a few lengths among them.
+        precision: The precision, where it was decided before.
     """
     refuse_four_bits(recipe, device)
     if sharing.devices > 1 and draws_by_vllm(recipe):
         raise PlanError(ONE_DEVICE)
-    facts = model or model_facts(recipe, vocabulary)
-    width = next(
-        (int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None
-    )
+    facts = model or model_facts(recipe)
     model_type = str(facts.config["model_type"])
     packing = packing_choice(recipe, model_type, device.kind)
     is_packed = packing.value == "packed"
-    precision = precision_choice(recipe, device, width, packed=is_packed, model_type=model_type)
+    if precision is None:
+        precision = precision_choice(recipe, device, model_type=model_type)
     attention = attention_choice(
         recipe,
         device,
