@@ -10,9 +10,10 @@ that decide memory and time, as they were read. With a folder that holds the fil
 (OWNER+REPOSITORY/PATH) these are read again and compared; --store writes what was read. A row with
 changes is the same file after a user followed the advice of the refusal, such as to name a length.
 
---sample only reads the 133 files of `foreign_sample.json`, drawn by a seed from public repositories
+--sample only reads the 200 files of `foreign_sample.json`, drawn by a seed from public repositories
 and split before anyone looked at them: what one half was refused for was mended, the other half is
-reported on. Of each file it holds the deciding keys, and whether it was planned before. With --plan
+reported on. Of each file it holds the deciding keys, as a user reads them in a checkout of the
+repository, and whether it was planned when it was drawn. With --plan
 those that are read are planned on an H100, too, and the record says how many are.
 """
 
@@ -42,6 +43,8 @@ SAMPLE = STORED.with_name("foreign_sample.json")
 DEVICES = ("NVIDIA L4", "NVIDIA H100 80GB HBM3")
 NOT_STORED = ("datasets", "dataset_mixture", "learning_rate")
 """Keys that say what to learn from, not how much memory that takes."""
+LONGEST = 400
+"""Characters of a value that is stored."""
 SHOWN_FACTS = ("model", "weights", "adapter", "quantize", "sequence_length", "micro_batch", "loss")
 
 
@@ -150,16 +153,8 @@ def _decides(tool: Tool, key: str, value: Any) -> bool:
 
 
 def _stored(value: Any) -> Any:
-    """Sections and long texts only count as given."""
-    is_short = not isinstance(value, str) or len(value) < 200
-    return value if is_short and not _is_deep(value) else "given"
-
-
-def _is_deep(value: Any) -> bool:
-    members = (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    )
-    return any(isinstance(each, list | dict) for each in members) or len(members) > 12
+    """Long values only count as given."""
+    return value if len(json.dumps(value, default=str)) < LONGEST else "given"
 
 
 def _result(row: Mapping[str, Any], traces: JobTraces) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful import cli
 from brimful.base.errors import DeviceError, PlanError
 from brimful.base.types import JsonDict
-from brimful.chains.job_plans import plan_file
+from brimful.chains.job_plans import plan_file, tuned_further
 from brimful.other_trainers.planned import PlannedJob, UnplannedJob
 from brimful.planning.target import COMMUNICATION_BYTES, COMMUNICATION_UNCERTAINTY_BYTES
 from brimful.report.plan.jobs import exit_code, job_lines
@@ -77,6 +77,31 @@ def test_what_is_not_understood_is_listed_and_nothing_is_planned(
 def test_a_model_that_nobody_knows_is_refused_with_its_key(job: Path) -> None:
     with pytest.raises(PlanError, match=r"base_model: nowhere: .*base_model=FOLDER"):
         plan_file(job, "axolotl", ["base_model=nowhere"], "L4")
+
+
+def test_the_advice_on_a_model_tuned_further_works(job: Path) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan_file(job, "axolotl", ["base_model=/elsewhere/my-SmolLM2-135M-chat"], "L4")
+    change = str(refused.value).rpartition("tuned further, `")[2].partition("`")[0]
+
+    assert change == "base_model=HuggingFaceTB/SmolLM2-135M"
+    assert isinstance(plan_file(job, "axolotl", [change], "L4").entries[0], PlannedJob)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("/runs/Distill-Qwen2.5-7B-science", "Qwen/Qwen2.5-7B"),
+        ("me/qwen2.5-7b-instruct-mine", "Qwen/Qwen2.5-7B-Instruct"),
+        ("me/Meta-Llama-3-8B-GPTQ", None),
+        ("me/Qwen2.5-7B-int4", None),
+        ("me/new-8b", None),
+    ],
+)
+def test_a_model_tuned_further_is_told_by_the_longest_name_within_its_own(
+    name: str, row: str | None
+) -> None:
+    assert tuned_further(name) == row
 
 
 def test_the_time_of_a_step_is_not_guessed_for_amd(job: Path) -> None:

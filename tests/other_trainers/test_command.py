@@ -55,6 +55,12 @@ def test_options_are_keys_and_their_words_are_values() -> None:
             "accelerate launch --main_process_port 1 --config_file z3.yaml t.py --seed 1",
             (None, {"config_file": "z3.yaml", "seed": 1}),
         ),
+        (
+            "python -m torch.distributed.run --nproc_per_node 4 --node_rank 1 t.py --seed 1",
+            (None, {"nproc_per_node": 4, "seed": 1}),
+        ),
+        ("trl grpo --config job.yaml --beta 0.1", ("job.yaml", {"beta": 0.1})),
+        ("python t.py --config mine --seed 1", (None, {"config": "mine", "seed": 1})),
     ],
 )
 def test_what_comes_before_and_after_the_options_is_told_apart(line: str, expected: object) -> None:

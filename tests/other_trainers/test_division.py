@@ -8,9 +8,12 @@ import pytest
 
 from brimful.base.errors import RequestError
 from brimful.base.types import JsonDict
+from brimful.hardware import catalog as devices
+from brimful.hardware.groups import Group
 from brimful.other_trainers.as_recipe import recipe_text
-from brimful.other_trainers.division import STATES, WEIGHTS, PartlyHeld, division_of
+from brimful.other_trainers.division import REST, STATES, WEIGHTS, PartlyHeld, division_of
 from brimful.other_trainers.file import read_file
+from brimful.other_trainers.job import shared
 from brimful.recipe import load_text
 
 JOB = """
@@ -21,6 +24,8 @@ micro_batch_size: 2
 gradient_accumulation_steps: 4
 learning_rate: 1e-4
 """
+
+EIGHT = Group(devices.get("NVIDIA H100 80GB HBM3"), 8)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +170,47 @@ def test_files_that_come_with_a_tool_are_known_by_name(
     assert f"ZeRO-{stage}, planned for one of 8 devices" in read.assumed[0]
 
 
+def test_devices_that_the_file_counts_hold_a_known_part_and_others_can_be_asked_for(
+    tmp_path: Path,
+) -> None:
+    path = _file(tmp_path, "fsdp_config: {reshard_after_forward: true}\ndp_shard_size: 2\n")
+    read = read_file(path, "axolotl")
+    of_eight = shared(read, EIGHT)
+
+    assert read.job is not None
+    assert of_eight.job is not None
+    held, asked = read.job.held, of_eight.job.held
+    assert held is not None
+    assert asked is not None
+    assert (held.expected, held.is_known, asked.expected) == (1 / 2, True, 1 / 8)
+    assert any("planned for each of 2 devices" in each for each in read.assumed)
+    assert any("planned for each of 8 devices" in each for each in of_eight.assumed)
+    assert not any(each.startswith("dp_shard_size") for each in of_eight.assumed)
+
+
+def test_a_number_of_devices_that_share_nothing_is_refused(tmp_path: Path) -> None:
+    read = read_file(_file(tmp_path, "dp_shard_size: 2\n"), "axolotl")
+
+    assert [each.key for each in read.unknown] == ["dp_shard_size"]
+
+
+def test_one_device_of_zero_keeps_its_strategy_when_several_are_asked_for(tmp_path: Path) -> None:
+    path = _file(tmp_path, "deepspeed: zero2.json\nnum_processes: 1\n")
+    held = shared(read_file(path, "axolotl"), EIGHT).values["held"]
+
+    assert held.parts == REST
+    assert held.expected == 1 / 8
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_fsdp_recomputes_blocks_where_the_tool_itself_does_not(tmp_path: Path, asks: bool) -> None:
+    more = f"fsdp_config: {{activation_checkpointing: {str(asks).lower()}}}\n"
+    job = read_file(_file(tmp_path, more), "axolotl").job
+
+    assert job is not None
+    assert job.recompute == ("non_reentrant" if asks else "none")
+
+
 def test_without_the_key_the_plan_is_of_one_device(tmp_path: Path) -> None:
     path = _file(tmp_path, "fsdp: full_shard\n")
     job = read_file(path, "axolotl", ["fsdp=null"]).job
@@ -183,6 +229,7 @@ def test_without_the_key_the_plan_is_of_one_device(tmp_path: Path) -> None:
         ("zero3_bf16_cpuoffload_all.json", (*STATES, *WEIGHTS), 2 * 10**9),
         ("zero3_bf16_cpuoffload_params.json", WEIGHTS, 2 * 10**9),
         ("configs/deepspeed_stage2.json", (), 2 * 10**9),
+        ("stage2_no_offloading.conf", (), 2 * 10**9),
     ],
 )
 def test_a_file_that_is_not_here_is_known_by_its_name(

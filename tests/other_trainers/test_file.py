@@ -86,6 +86,8 @@ def test_what_is_no_yaml_is_left_to_the_reader_of_recipes(tmp_path: Path) -> Non
         ("load_in_8bit: true", "load_in_8bit"),
         ("activation_offloading: true", "activation_offloading"),
         ("micro_batch_sise: 2", "micro_batch_sise"),
+        ("my_data_path: 2", "my_data_path"),
+        ("model_quantization_config: Mxfp4Config", "model_quantization_config"),
         ("max_packed_sequence_len: 2048", "max_packed_sequence_len"),
         ("plugins: [mine.Plugin]", "plugins"),
     ],
@@ -110,7 +112,12 @@ def test_a_missing_model_is_named_by_its_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["deepspeed: null", "lora_dropout: 0", "wandb_project: x", "output_dir: ${OUT}"]
+    "line",
+    [
+        *("deepspeed: null", "lora_dropout: 0", "wandb_project: x", "output_dir: ${OUT}"),
+        "lm_eval_tasks: [gsm8k]",
+        "model_quantization_config: Mxfp4Config\nmodel_quantization_config_kwargs: {dequantize: true}",
+    ],
 )
 def test_what_is_off_or_decides_nothing_is_no_problem(tmp_path: Path, line: str) -> None:
     assert read_file(_file(tmp_path, AXOLOTL + ATTENTION + line), "axolotl").job is not None
@@ -124,7 +131,13 @@ def test_the_advice_on_keys_that_decide_nothing_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "key"), [("tokens: [<a>, <b>]", "tokens"), ("flash_attn_fuse_mlp: true",) * 2]
+    ("line", "key"),
+    [
+        ("tokens: [<a>, <b>]", "tokens"),
+        ("flash_attn_fuse_mlp: true",) * 2,
+        ("neftune_noise_alpha: 5",) * 2,
+        ("train_data_path: data/train.csv",) * 2,
+    ],
 )
 def test_what_decides_little_is_planned_and_said(tmp_path: Path, line: str, key: str) -> None:
     read = read_file(_file(tmp_path, AXOLOTL + ATTENTION + line), "axolotl")
@@ -199,3 +212,15 @@ def test_a_folder_elsewhere_is_the_model_of_its_name(tmp_path: Path) -> None:
     for name in (str(mine), "/mnt/a/model-of-mine"):
         read = read_job(tool_named("axolotl"), {"base_model": name})
         assert read.values["model"] == name
+
+
+@pytest.mark.parametrize("model", ["mistralai/Mixtral-8x7B-v0.1", "mistralai/Mistral-7B-v0.1"])
+def test_experts_that_stay_whole_beside_quantised_layers_are_said(
+    tmp_path: Path, model: str
+) -> None:
+    more = f"base_model: {model}\nload_in_4bit: true\nadapter: qlora\nlora_r: 8\n"
+    text = AXOLOTL.partition("\n")[2] + ATTENTION + more + "lora_target_linear: true\n"
+    read = read_file(_file(tmp_path, text), "axolotl")
+
+    assert read.job is not None
+    assert any("experts" in each for each in read.assumed) == ("Mixtral" in model)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 from fixture_types import Refuses
+from transformers import MixtralConfig
 
 from brimful.base.errors import PlanError
 from brimful.base.types import JsonDict
@@ -24,6 +25,7 @@ from brimful.other_trainers.planned import (
     step_of,
 )
 from brimful.other_trainers.step import LossChain, TrainerQuirks
+from brimful.other_trainers.tools.trl import PEFT_LINEAR
 from brimful.planning.step import Lora
 
 L4 = catalog.get("NVIDIA L4")
@@ -193,3 +195,34 @@ def test_layers_that_peft_chooses_follow_from_the_model_s_type(job: TrainingJob)
 
     assert isinstance(step.adapter, Lora)
     assert step.adapter.targets == "q_proj,v_proj"
+
+
+def test_tools_that_look_for_linear_layers_put_no_adapters_on_experts(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    """peft itself takes Mixtral's experts for the linear layers that they were in transformers 4,
+    and cannot drop out of them.
+    """
+    config = MixtralConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=160,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+    )
+    config.save_pretrained(tmp_path / "mixtral")
+    job = replace(job, model=str(tmp_path / "mixtral"))
+
+    def trainable(targets: str, dropout: float) -> int:
+        own = replace(job, adapter=Lora(4, targets, dropout))
+        with job_traces() as traces:
+            planned = plan_job(own, look_up(own.model), L4, traces, searches=False)
+        return planned.footprint.trainable
+
+    attention = trainable("q_proj,k_proj,v_proj,o_proj", 0.05)
+    assert trainable("all-linear", 0.05) == attention
+    assert trainable(PEFT_LINEAR, 0.0) > attention
+    with pytest.raises(PlanError, match="dropout"):
+        trainable(PEFT_LINEAR, 0.05)

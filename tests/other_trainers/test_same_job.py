@@ -92,6 +92,7 @@ OF_ARGUMENTS: Changes = {
 CHANGES: Mapping[str, Changes] = {
     "axolotl": {
         "base_model": "meta-llama/Llama-3.2-3B",
+        "model_quantization_config": "Mxfp4Config",
         "micro_batch_size": 3,
         "gradient_accumulation_steps": 1,
         "optimizer": "paged_adamw_32bit",
@@ -223,6 +224,7 @@ ALONE_WITHOUT_EFFECT = {
     "axolotl": {
         "load_in_8bit",
         "load_in_4bit",
+        "model_quantization_config_kwargs",
         "fp16",
         "float16",
         "bfloat16",

@@ -1,5 +1,6 @@
 """Planning a file of another tool on one device or many."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from brimful.base.types import JsonDict
 from brimful.chains.devices import process_bytes, rates_of, this_machine
 from brimful.hardware import catalog
 from brimful.hardware.groups import Group, parse
+from brimful.model import catalog as models
 from brimful.other_trainers.file import read_file
 from brimful.other_trainers.job import ReadJob, shared
 from brimful.other_trainers.planned import (
@@ -106,10 +108,24 @@ def _model_of(name: str, read: ReadJob, *, trust_custom_code: bool) -> LookedUpM
     except PlanError as error:
         said = read.said_by["model"].rsplit(", ")[-1]
         key = said.partition(":")[0]
+        base = tuned_further(name)
+        or_that = f" If it is {base} tuned further, `{key}={base}` plans that." if base else ""
         raise PlanError(
             f"{said}: {error} After the file, `{key}=FOLDER` names a folder with the model's"
-            " config.json in its place."
+            f" config.json in its place.{or_that}"
         ) from error
+
+
+def tuned_further(name: str) -> str | None:
+    """Return the hub id of the catalog that stands in the name of a model or folder, the longest of
+    several; None for none, or where the name says that the weights are stored in few bits.
+    """
+    letters, known = models.letters(name), {models.letters(each): each for each in models.names()}
+    within = [each for each in known if each in letters and _SIZED.search(each)]
+    return known[max(within, key=len)] if within and not _PACKED.search(letters) else None
+
+
+_SIZED, _PACKED = re.compile(r"[a-z]{3}.*\d"), re.compile(r"gptq|awq|aqlm|\d(bit|bpw)|(int|fp)\d")
 
 
 def _groups(on: str) -> list[Group]:

@@ -33,6 +33,16 @@ def named_blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
     return max(lists, key=lambda entry: (len(entry[1]), -len(entry[0])))
 
 
+def body_of(model: nn.Module) -> nn.Module:
+    """Return the part of a transformers model that makes hidden states; another module is returned
+    as it is.
+    """
+    body: nn.Module = getattr(model, "base_model", model)
+    if body is model:  # Llama 4's text part names a body that it does not have
+        body = getattr(model, "model", model)
+    return body
+
+
 def depth_of_parameters(model: nn.Module) -> Counts:
     """Return each parameter's depth by name: 0 for embeddings, 1 to L for the blocks, L + 1 for
     everything after them.

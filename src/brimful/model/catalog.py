@@ -154,12 +154,13 @@ def only_named(name: str) -> str | None:
     """Return the hub id of the one row with this name, without its owner and but for case and
     punctuation; None for none, or several.
     """
-    wanted = _letters(name)
-    found = {row["name"] for each, row in _row_by_name().items() if wanted == _letters(each)}
+    wanted = letters(name)
+    found = {row["name"] for each, row in _row_by_name().items() if wanted == letters(each)}
     return found.pop() if len(found) == 1 else None
 
 
-def _letters(name: str) -> str:
+def letters(name: str) -> str:
+    """Return the letters and digits of a name without its owner, in lower case."""
     return re.sub(r"[\W_]", "", name.rpartition("/")[2]).casefold()
 
 

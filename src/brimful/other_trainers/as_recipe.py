@@ -9,9 +9,9 @@ from brimful.base.errors import RequestError
 from brimful.base.types import JsonDict, Texts
 from brimful.other_trainers.job import ReadJob, TrainingJob
 from brimful.other_trainers.optimizers import IN_TORCH, OTHERS, OWN
-from brimful.other_trainers.planned import look_up, with_usual_targets
+from brimful.other_trainers.planned import look_up, with_peft_targets
 from brimful.other_trainers.preferences import ANSWERS, METHODS
-from brimful.other_trainers.tools.trl import USUAL_TARGETS
+from brimful.other_trainers.tools.trl import PEFT_LINEAR, USUAL_TARGETS
 from brimful.planning.step import Lora
 from brimful.recipe import load_text
 
@@ -97,8 +97,8 @@ def _values(path: Path, read: ReadJob, job: TrainingJob) -> JsonDict:
 
 def _adapter(read: ReadJob, job: TrainingJob) -> JsonDict:
     adapter = job.adapter or Lora(16)
-    if adapter.targets == USUAL_TARGETS:
-        adapter = with_usual_targets(adapter, look_up(job.model))
+    if adapter.targets in (USUAL_TARGETS, PEFT_LINEAR):
+        adapter = with_peft_targets(adapter, look_up(job.model))
     targets: Any = adapter.targets
     values = {
         "rank": adapter.rank,

@@ -10,17 +10,17 @@ from typing import Any
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.base.types import JsonDict
+from brimful.other_trainers.accelerated import keys_of
 
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;&]*)\s*$", re.MULTILINE)
 _REDIRECTED = re.compile(r"\d?[<>|&;]")
 FILES = (".yaml", ".yml", ".json")
-_VERBS = ("train", "sft", "dpo", "kto")
-_DIVIDES = ("config_file", "use_deepspeed", "use_fsdp", "zero_stage")
-"""Options of `accelerate launch` that say how a job is divided among devices."""
+_VERBS = ("train", "sft", "dpo", "kto", "grpo")
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 _OF_SEVERAL = (
     "each device is planned as if it held all; what it keeps for the others is not counted"
 )
-LAUNCHED = dict.fromkeys(("num_processes", "nproc_per_node", "num_gpus"), _OF_SEVERAL)
+LAUNCHED = dict.fromkeys(("num_processes", "nproc_per_node", "num_gpus", "nnodes"), _OF_SEVERAL)
 """Options of launchers that say how many devices share a job, and what is planned of them."""
 
 
@@ -62,16 +62,22 @@ def _launch(line: str) -> tuple[str | None, JsonDict] | None:
     end = next((at for at, word in enumerate(words) if _REDIRECTED.match(word)), len(words))
     script = next((at for at in range(end) if _is_script(words, at)), end)
     of_launcher = _options(words[:script])
-    kept = {key: of_launcher[key] for key in (*_DIVIDES, *LAUNCHED) if key in of_launcher}
+    names = (*LAUNCHED, "config_file")
+    kept = {key: of_launcher[key] for key in names if key in of_launcher} | keys_of(of_launcher)
     first = words[script + 1] if script + 1 < end else ""
-    named = first if first.endswith(FILES) and not first.startswith("--") else None
     keys = _options(words[script + 1 : end])
+    named = None if first.startswith("--") else first
+    if not (named or "").endswith(FILES):
+        # TRL's scripts and torchtune's recipes are given their file so.
+        named = str(keys.pop("config")) if str(keys.get("config")).endswith(FILES) else None
     return (named, kept | keys) if named or keys else None
 
 
 def _is_script(words: list[str], at: int) -> bool:
     before = words[at - 1] if at else ""
-    return words[at].endswith(".py") or before == "-m" or (bool(before) and words[at] in _VERBS)
+    if before == "-m":
+        return words[at] not in _LAUNCHERS
+    return words[at].endswith(".py") or (bool(before) and words[at] in _VERBS)
 
 
 def _options(words: list[str]) -> JsonDict:

@@ -7,16 +7,20 @@ Read in transformers 5.23.0 (training_args.py: words of `fsdp`, keys of `fsdp_co
 2026-11-25.
 """
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from brimful.base.types import Json, JsonDict
+from brimful.base.types import Json, JsonDict, Texts
 from brimful.other_trainers.settings import is_off
 
-KEYS = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version")
+KEYS = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "config_file")
+COUNTS = ("num_processes", "nproc_per_node", "num_gpus", "dp_shard_size")
+"""Keys that say how many devices share a job, of all machines but for nproc_per_node."""
+COUNTED = "how many devices share what is divided"
 Spread = Literal["replicated", "sharded", "hybrid"]
 
 STRATEGIES: Mapping[str, Spread | None] = {
@@ -33,7 +37,7 @@ STAGES: Mapping[Any, Spread | None] = {0: "replicated", 1: None, 2: None, 3: "sh
 """By DeepSpeed's stage."""
 
 DEVICES = 8
-"""Devices expected to share a job; no file says how many there are."""
+"""Devices expected to share a job where nothing says how many there are."""
 WEIGHTS, STATES = ("weights", "adapters"), ("optimizer states",)
 REST = ("gradients", *STATES)
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -141,22 +145,49 @@ class Division:
         spread: The same in a recipe of brimful's; None where it has none, or nothing is said.
         reason: What is planned, or why nothing is; empty where nothing is said.
         held: What a device holds; None where that is not understood, or nothing is said.
+        recomputes: FSDP recomputes every block, whatever the tool's own key says.
+        counted: The key that says how many devices there are, and that it does.
     """
 
     spread: Spread | None = None
     reason: str = ""
     held: PartlyHeld | None = None
+    recomputes: bool = False
+    counted: Texts = field(default_factory=dict)
 
 
 def division_of(given: Json) -> Division:
     """Return how the keys of a file divide the model among devices. `deepspeed` holds its settings,
-    or the path of a file that was not found.
+    or the path of a file that was not found, as `config_file` is of accelerate's.
     """
-    if not is_off(given.get("deepspeed")):
-        return _of_deepspeed(given["deepspeed"])
+    for key in ("deepspeed", "config_file"):
+        if not is_off(given.get(key)):
+            return _counted(_of_deepspeed(given[key]), given)
     if any(not is_off(given.get(key)) for key in KEYS):
-        return _of_fsdp(given.get("fsdp"), given.get("fsdp_config"))
+        return _counted(_of_fsdp(given.get("fsdp"), given.get("fsdp_config")), given)
     return Division()
+
+
+def planned_for(text: str, count: int) -> str:
+    """Return a text in which a known number of devices shares the job."""
+    before = f"{re.escape(PLANNED)}|planned for each of \\d+ devices"
+    return re.sub(before, f"planned for each of {count} devices", text)
+
+
+def _counted(found: Division, given: Json) -> Division:
+    """Return a division among as many devices as the keys say, if they do."""
+    key = next((each for each in COUNTS if not is_off(given.get(each))), "")
+    numbers = (given.get(key), given.get("nnodes", 1) if key == "nproc_per_node" else 1)
+    is_known = all(type(each) is int and each > 0 for each in numbers)
+    if found.held is None or found.spread == "hybrid" or not is_known:
+        return found
+    count = math.prod(numbers)  # type: ignore[arg-type]
+    return replace(
+        found,
+        reason=planned_for(found.reason, count),
+        held=replace(found.held, expected=1 / count, is_known=True),
+        counted=dict.fromkeys((key, "nnodes"), COUNTED),
+    )
 
 
 def _of_deepspeed(value: Any) -> Division:
@@ -189,6 +220,7 @@ def _named(name: str, stage: int) -> Json:
     overlap communication.
     """
     zero: JsonDict = {"stage": stage, "overlap_comm": not name.startswith("ds_")}
+    name = re.sub(r"no[-_]?(?:cpu[-_]?)?offload", "", name)
     if "offload" in name and (stage == 3 or "params" in name):
         zero["offload_param"] = _ON_HOST
     if "offload" in name and "params" not in name:
@@ -220,11 +252,11 @@ def _of_fsdp(value: Any, config: Any) -> Division:
     strategy = _strategy(words, options)
     if strategy not in STRATEGIES:
         return Division(None, f"FSDP's strategy {strategy} is not understood")
-    name = f"FSDP's {strategy}"
+    name, recomputes = f"FSDP's {strategy}", bool(options.get("activation_checkpointing"))
     on_host = (*WEIGHTS, *REST) if offloads or "offload" in words else ()
     gathers = None if "weights" in (*PARTS[name], *on_host) else 0
     held = PartlyHeld(PARTS[name], on_host=on_host, buffer_bytes=gathers)
-    return _division(name, STRATEGIES[strategy], held)
+    return replace(_division(name, STRATEGIES[strategy], held), recomputes=recomputes)
 
 
 def _strategy(words: set[str], options: Json) -> str:

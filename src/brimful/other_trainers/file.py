@@ -10,6 +10,7 @@ from brimful.base.dotted import override, parse_mapping
 from brimful.base.errors import RecipeError
 from brimful.base.types import JsonDict
 from brimful.other_trainers import script
+from brimful.other_trainers.accelerated import keys_of, with_type
 from brimful.other_trainers.candidates import PICKLES, SCRIPT, is_candidate, is_command
 from brimful.other_trainers.command import command_keys
 from brimful.other_trainers.job import ReadJob, read_job
@@ -37,17 +38,21 @@ def read_values(path: Path, changes: Sequence[str] = ()) -> JsonDict:
 
 def _of_command(text: str, origin: str, folder: Path) -> JsonDict:
     named, keys = command_keys(text, origin)
-    if named is None:
-        return keys
-    path = next((each for each in _places(named, folder) if each.is_file()), None)
-    if path is None:
-        raise RecipeError(f"{origin} reads {named}, which was not found from here.")
-    return {**_of(path), **keys}
+    launch = _found(str(keys.get("config_file", "")), folder)
+    if launch is not None:
+        del keys["config_file"]
+        keys = {**keys_of(_of(launch)), **keys}
+    if named is not None:
+        path = _found(named, folder)
+        if path is None:
+            raise RecipeError(f"{origin} reads {named}, which was not found from here.")
+        keys = {**_of(path), **keys}
+    return with_type(keys)
 
 
-def _places(named: str, folder: Path) -> tuple[Path, Path]:
-    """Return where a file may lie that is named in one of a folder: from here, or from there."""
-    return Path(named), folder / named
+def _found(named: str, folder: Path) -> Path | None:
+    """Return a file that is named in one of a folder: from here, or from there; None for none."""
+    return next((each for each in (Path(named), folder / named) if each.is_file()), None)
 
 
 def _of(path: Path) -> JsonDict:
@@ -130,7 +135,7 @@ def _with_deepspeed(values: JsonDict, folder: Path) -> JsonDict:
     named = values.get("deepspeed")
     if not isinstance(named, str):
         return values
-    for path in _places(named, folder):
-        if path.suffix == ".json" and path.is_file():
-            return {**values, "deepspeed": read_values(path)}
-    return values
+    path = _found(named, folder)
+    if path is None or path.suffix != ".json":
+        return values
+    return {**values, "deepspeed": read_values(path)}

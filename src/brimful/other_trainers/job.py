@@ -2,6 +2,7 @@
 Plain values; no torch.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
@@ -22,8 +23,15 @@ from brimful.other_trainers.settings import (
     shown,
 )
 from brimful.other_trainers.step import LossChain, TrainerQuirks
+from brimful.planning.choices import has_experts
 from brimful.planning.step import Lora
 
+_NAMES_DATA = re.compile(r"data(set)?s?_(path|files?|dir|folder|name|split)$")
+"""Keys of scripts of people's own that say with a text what is learnt from."""
+_WHOLE_EXPERTS = (
+    "its experts are tensors, as in transformers 5, which stay in 16 bits; as linear layers, in"
+    " transformers 4, they were quantised"
+)
 Rows = Literal["padded", "packed", "joined"]
 
 
@@ -189,27 +197,27 @@ def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
     settings = Settings(given, tool.defaults, native_bf16=native_bf16)
     facts, said_by = _worked_out(tool.facts, settings)
     if "model" in facts:
-        facts["model"] = _model_of(facts["model"], model_key(said_by), settings)
+        is_quantized = facts.get("quantize", "none") != "none"
+        facts["model"] = _model_of(
+            facts["model"], model_key(said_by), settings, is_quantized=is_quantized
+        )
     divided = division.division_of(given)
     for key, value in given.items():
         if key in tool.defaults or is_off(value) or matches(key, tool.idle, tool.idle_prefixes):
             continue
-        if key in division.COMPILES:
-            settings.assume(key, division.COMPILED)
-            continue
-        if assumed := {**tool.assumes, **LAUNCHED}.get(key):
+        divides = key in division.KEYS and key in (*tool.decides, "config_file")
+        if assumed := _assumed(tool, divided, key, value):
             settings.assume(key, assumed)
-            continue
-        reason = tool.decides.get(key, f"no key of {tool.title} {tool.version} that brimful knows")
-        if key in tool.decides and key in division.KEYS:
-            reason = divided.reason
-            if divided.held is not None:
-                settings.assume(key, reason)
-                perhaps = facts["held"].perhaps if facts.get("held") else ()
-                facts["held"] = replace(divided.held, perhaps=perhaps)
-                said_by["held"] = f"{key}: {shown(value)}"
-                continue
-        settings.note_unknown(key, reason)
+        elif divides and divided.held is not None:
+            settings.assume(key, divided.reason)
+            said_by |= dict.fromkeys(
+                _divide(facts, divided.held, recomputes=divided.recomputes),
+                f"{key}: {shown(value)}",
+            )
+        else:
+            reason = f"no key of {tool.title} {tool.version} that brimful knows"
+            reason = divided.reason if divides else tool.decides.get(key, reason)
+            settings.note_unknown(key, reason)
     if any(key in settings.assumed for key in division.COMPILES):
         facts["held"] = division.compiled(facts.get("held"))
         said_by.setdefault("held", "a compiled step")
@@ -229,13 +237,32 @@ def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
     )
 
 
+def _divide(facts: JsonDict, held: division.PartlyHeld, *, recomputes: bool) -> list[str]:
+    """Set the facts of a division and return their names."""
+    before = facts.get("held")
+    changed: JsonDict = {"held": replace(held, perhaps=before.perhaps if before else ())}
+    if recomputes and facts.get("recompute") == "none":
+        changed["recompute"] = "non_reentrant"
+    facts |= changed
+    return list(changed)
+
+
+def _assumed(tool: Tool, divided: division.Division, key: str, value: Any) -> str | None:
+    """Return what is planned in place of a key that decides little; None for other keys."""
+    compiles = dict.fromkeys(division.COMPILES, division.COMPILED)
+    said = {**compiles, **tool.assumes, **LAUNCHED, **divided.counted}
+    if key in tool.keys or not isinstance(value, str):
+        return said.get(key)
+    return said.get(key) or ("taken for a name of data" if _NAMES_DATA.search(key) else None)
+
+
 def shared(read: ReadJob, group: Group) -> ReadJob:
     """Return a file's job as one of several devices runs it."""
     held = read.values.get("held")
     if group.count == 1:
         return read
     assumed = read.assumed
-    if held is None or held.expected == 1:
+    if held is None or (held.expected == 1 and not held.parts):
         name, usual = read.tool.usual
         held = replace(usual, perhaps=() if held is None else held.perhaps)
         assumed = (*assumed, f"several devices: {name}, {division.PLANNED}")
@@ -245,17 +272,24 @@ def shared(read: ReadJob, group: Group) -> ReadJob:
         values={**read.values, "held": replace(held, expected=1 / count, is_known=True)},
         said_by={"held": "several devices", **read.said_by},
         assumed=tuple(
-            each.replace(division.PLANNED, f"planned for each of {group.count} devices")
+            division.planned_for(each, group.count)
             for each in assumed
+            if not each.endswith(division.COUNTED)
         ),
     )
 
 
-def _model_of(name: str, key: str, settings: Settings) -> str:
+def _model_of(name: str, key: str, settings: Settings, *, is_quantized: bool) -> str:
     """Return a model, or the one of the catalog that is called as a folder which is not here."""
     known = catalog.only_named(name) if name.count("/") > 1 and not Path(name).exists() else None
+    said = []
     if known is not None:
-        settings.assume(key, f"that folder is not here; {known} has its name and is planned")
+        said.append(f"that folder is not here; {known} has its name and is planned")
+    row = catalog.find(known or name)
+    if row is not None and has_experts(row.config) and is_quantized:
+        said.append(_WHOLE_EXPERTS)
+    if said:
+        settings.assume(key, "; ".join(said))
     return known or name
 
 

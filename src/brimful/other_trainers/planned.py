@@ -19,8 +19,9 @@ from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.model import catalog
 from brimful.other_trainers.job import Sampling, TrainingJob
-from brimful.other_trainers.step import ForeignStep
-from brimful.other_trainers.tools.trl import USUAL_TARGETS
+from brimful.other_trainers.step import LINEAR_LAYERS, ForeignStep
+from brimful.other_trainers.tools.trl import PEFT_LINEAR, USUAL_TARGETS
+from brimful.planning.choices import ADAPTED_EXPERTS
 from brimful.planning.job import ORDER
 from brimful.planning.kv_cache import LOGITS_BYTES, kv_shape
 from brimful.planning.memory import (
@@ -215,13 +216,16 @@ def _rows_of(job: TrainingJob) -> JsonDict:
 
 
 def _lora_of(job: TrainingJob, model: LookedUpModel) -> Lora | None:
-    if job.adapter is None or job.adapter.targets != USUAL_TARGETS:
-        return job.adapter
-    return with_usual_targets(job.adapter, model)
+    if job.adapter is None:
+        return None
+    # Tools that look for linear layers themselves find no experts, which are tensors.
+    if job.adapter.targets == "all-linear" and model.facts.config["model_type"] in ADAPTED_EXPERTS:
+        return replace(job.adapter, targets=LINEAR_LAYERS)
+    return with_peft_targets(job.adapter, model)
 
 
-def with_usual_targets(adapter: Lora, model: LookedUpModel) -> Lora:
-    """Return an adapter on the layers that peft chooses by the model's type.
+def with_peft_targets(adapter: Lora, model: LookedUpModel) -> Lora:
+    """Return an adapter on the layers that peft chooses by the model's type, if it is asked to.
 
     Raises:
         PlanError: it chooses none.
@@ -230,7 +234,11 @@ def with_usual_targets(adapter: Lora, model: LookedUpModel) -> Lora:
         TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL,
     )
 
+    if adapter.targets == PEFT_LINEAR:
+        return replace(adapter, targets="all-linear")
     kind = str(model.facts.config["model_type"])
+    if adapter.targets != USUAL_TARGETS:
+        return adapter
     if kind not in USUAL:
         raise PlanError(f"peft chooses no layers for model type {kind!r}: lora_target_modules.")
     return replace(adapter, targets=",".join(sorted(USUAL[kind])))

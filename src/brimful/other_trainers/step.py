@@ -98,6 +98,12 @@ class TrainerQuirks:
     fused_norms_train: bool = False
 
 
+LINEAR_LAYERS = "linear layers"
+"""Targets of adapters: all layers that are linear by class, but for the head. For peft's own word
+all-linear it takes the experts of some models, too, which are tensors.
+"""
+
+
 @dataclass(frozen=True)
 class ForeignStep(StepSpec):
     """A training step of another trainer.

@@ -50,17 +50,20 @@ DECIDES: Texts = {
     "parallelism_config": SHARDING,
     "auto_find_batch_size": "the micro-batch is found by running out of memory",
     "torch_empty_cache_steps": "the allocator's cache is emptied while training",
-    "neftune_noise_alpha": "noise on the embeddings is not traced",
     "label_smoothing_factor": "a smoothed loss is not traced",
     "optim_args": "arguments of the optimizer are not understood",
     "use_cache": "a cache of keys and values while training is not traced",
     "use_cpu": "the job is planned for the device of --on",
 }
+ASSUMES: Texts = {
+    "neftune_noise_alpha": (
+        "noise on the embeddings is not counted; nothing of it is kept for the backward pass"
+    )
+}
 IDLE = words(
     """
         optim_target_modules
-        output_dir overwrite_output_dir do_train do_eval do_predict eval_strategy
-        evaluation_strategy prediction_loss_only per_device_eval_batch_size
+        output_dir overwrite_output_dir prediction_loss_only per_device_eval_batch_size
         lr_scheduler_kwargs adam_beta1 adam_epsilon average_tokens_across_devices tf32
         bf16_full_eval fp16_full_eval torch_compile_backend torch_compile_mode
         batch_eval_metrics  data_seed full_determinism ignore_data_skip
@@ -79,7 +82,8 @@ IDLE_PREFIXES = (
     "logging_",
     "log_",
     "save_",
-    "eval_",
+    "do_",
+    "eval",
     "hub_",
     "push_to_hub",
     "dataloader_",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from brimful.model.blocks import body_of
 from brimful.planning.step import Compiled
 from brimful.planning.work import GLOBAL
 from brimful.rehearsal.models import transformers_model
@@ -43,7 +44,7 @@ class Places:
         self._stack: list[tuple[str, str]] = []
         self._handles: list[Any] = []
         self._announced: Callable[[], Tensor | None] = lambda: None
-        body = getattr(transformers_model(model), "base_model", model)
+        body = body_of(transformers_model(model))
         if self.sees_blocks:
             for name, module in model.named_modules():
                 layer = self._layer_of(name)

@@ -14,7 +14,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
 from brimful.model.added_tokens import head_weight_of
-from brimful.model.blocks import named_blocks_of
+from brimful.model.blocks import body_of, named_blocks_of
 from brimful.model.packed_attention import attends_within, rows_not_searched
 from brimful.recipe.kinds import StepOptions
 from brimful.training.losses import (
@@ -194,9 +194,7 @@ def scored_losses(
 
 def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
     """Return the body of a language model as a plain function, without KV cache."""
-    body = model.base_model
-    if body is model:  # Llama 4's text part names a body that it does not have
-        body = getattr(model, "model", model)
+    body = body_of(model)
     options = {"use_cache": False} if model.can_generate() else {}
 
     def hidden_states(micro: MicroBatch) -> Tensor:

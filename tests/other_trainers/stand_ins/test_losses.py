@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig
+from transformers import Llama4TextConfig, LlamaConfig
 
 from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES
@@ -99,6 +99,24 @@ def test_a_loss_over_whole_logits_holds_copies_of_them(
     peak_bytes = _loss_peak_bytes(other(weights=weights, chain=chain, accumulates=True))
 
     assert peak_bytes / (TOKENS * VOCABULARY * 4) == pytest.approx(copies, abs=0.1)
+
+
+def test_logits_of_a_model_whose_body_has_another_name_are_made_once() -> None:
+    """Llama 4's text part names a body that it does not have."""
+    config = Llama4TextConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        intermediate_size=INNER,
+        intermediate_size_mlp=INNER,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        num_local_experts=2,
+    )
+    step = replace(other(chain=SHIFTED), config_json=canonical(config.to_dict()))
+
+    assert _loss_peak_bytes(step) == _loss_peak_bytes(other(chain=SHIFTED))
 
 
 def test_a_fused_linear_loss_holds_less_than_the_logits() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.data.batches import MicroBatch
+from brimful.model.blocks import body_of
 from brimful.model.cache_name import CACHE_NAME
 from brimful.other_trainers.step import ForeignStep, LossChain
 from brimful.rehearsal.recorder import note_kernel
@@ -40,7 +41,7 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
 
     def one_pass(network: Network, micro: MicroBatch) -> tuple[Tensor, Tensor | None]:
         with _kept_outputs(network, "c_attn" if spec.quirks.keeps_fused_qkv else None) as kept:
-            outputs = network.model.base_model(
+            outputs = body_of(network.model)(
                 **micro.model_inputs(), use_cache=spec.quirks.use_cache
             )
         hidden_BTD = outputs[0]

@@ -19,11 +19,12 @@ from brimful.other_trainers.stand_ins.layers import (
 )
 from brimful.other_trainers.stand_ins.losses import chained_loss, compiled_loss, plain_cross_entropy
 from brimful.other_trainers.stand_ins.optimizers import KeptStates, optimizer_in_torch
-from brimful.other_trainers.step import ForeignStep, PeftAdapter
-from brimful.planning.step import StepSpec
+from brimful.other_trainers.step import LINEAR_LAYERS, ForeignStep, PeftAdapter
+from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.models import (
     DTYPES,
     meta_model,
+    names_of_4bit_layers,
     plain_model,
     replace_linear_layers,
     transformers_model,
@@ -46,6 +47,7 @@ model.py).
 @meta_model.register
 def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
     model = plain_model(spec, config)
+    linear = names_of_4bit_layers(model)
     if spec.quantize == "gptq4":
         replace_linear_layers(model, lambda plain: LinearGptq(plain, spec.gptq_group))
     elif spec.quantize == "nf4":
@@ -58,7 +60,7 @@ def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
         if isinstance(spec.adapter, PeftAdapter):
             model = with_peft(model, spec.adapter, spec.task)
         elif spec.adapter is not None:
-            model = with_adapters(model, spec.adapter, spec)
+            model = with_adapters(model, _by_name(spec.adapter, linear), spec)
     with_fused_kernels(transformers_model(model), spec.quirks)
     if spec.compiled == "model" and spec.chain is not None and spec.chain.upcast == "none":
         transformers_model(model).loss_function = plain_cross_entropy
@@ -69,6 +71,13 @@ def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
     elif spec.fp32_ends:
         upcast(model, lambda name: any(part in name for part in _ENDS))
     return model
+
+
+def _by_name(adapter: Lora, linear: list[str]) -> Lora:
+    """Return an adapter with the names of the layers in place of LINEAR_LAYERS."""
+    names = {name.rpartition(".")[2] for name in linear}
+    all_of_them = adapter.targets == LINEAR_LAYERS
+    return replace(adapter, targets=",".join(sorted(names))) if all_of_them else adapter
 
 
 @loss_of.register

@@ -16,6 +16,7 @@ from brimful.other_trainers.optimizers import BY_NAME
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.other_trainers.training_arguments import (
+    ASSUMES,
     ATTENTION,
     LIGER,
     OVER_LOGITS,
@@ -60,6 +61,8 @@ DEFAULTS = {
             "adapter": None,
             "load_in_4bit": None,
             "load_in_8bit": None,
+            "model_quantization_config": None,
+            "model_quantization_config_kwargs": None,
             "lora_r": None,
             "lora_alpha": None,
             "lora_dropout": 0.0,
@@ -179,6 +182,9 @@ def _offloads(settings: Settings) -> bool:
 
 
 def _quantize(settings: Settings) -> Literal["none", "nf4", "int8"]:
+    key = "model_quantization_config"
+    if settings.is_given(key) and settings[f"{key}_kwargs"] != {"dequantize": True}:
+        settings.refuse(key, "only weights that are dequantised as they load are planned")
     if settings.flag("load_in_8bit"):
         if settings["adapter"] != "lora":
             settings.refuse("load_in_8bit", "is used with adapter: lora only")
@@ -460,7 +466,6 @@ TOOL = Tool(
         "use_kernels": "kernels from the hub are not traced",
         "quantize_moe_experts": _UNTRACED,
         "experts_implementation": _UNTRACED,
-        "model_quantization_config": _UNTRACED,
         "bnb_config_kwargs": "other options of bitsandbytes are not understood",
         "resize_token_embeddings_to_32x": "rounds the vocabulary of the tokenizer",
         "use_eaft": _UNTRACED,
@@ -481,6 +486,7 @@ TOOL = Tool(
         "max_packed_sequence_len": "was removed; sample_packing is meant",
     },
     assumes={
+        **ASSUMES,
         "tokens": "the vocabulary is planned as published, without what these tokens add",
         "model_config.output_router_logits": "the router's scores for its loss are not counted",
         "flash_attn_fuse_mlp": "the MLP is planned unfused, as it is without xformers",
@@ -524,7 +530,8 @@ TOOL = Tool(
         "hub_",
         "save_",
         "eaft_",
-        "eval_",
+        "eval",
+        "lm_eval_",
         "dataset_",
         "dataloader_",
         "ddp_",

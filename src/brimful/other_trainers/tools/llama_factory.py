@@ -5,7 +5,7 @@ type), model/adapter.py (casts to fp32) and checkpointing.py, quantization.py an
 model/model_utils, train/dpo/trainer.py and train/kto/trainer.py (losses of preferences).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from brimful.other_trainers import preferences
 from brimful.other_trainers import training_arguments as hf
@@ -68,13 +68,15 @@ DEFAULTS = {
         },
     ),
 }
-ATTENTION: dict[str, Literal["sdpa", "eager", "flash2"]] = {
+ATTENTION: dict[Any, Literal["sdpa", "eager", "flash2"]] = {
     "auto": "sdpa",
     "sdpa": "sdpa",
     "fa2": "flash2",
+    "fa3": "flash2",
+    True: "flash2",
     "disabled": "eager",
 }
-"""auto leaves the choice to transformers, which takes sdpa."""
+"""auto leaves the choice to transformers, which takes sdpa; true is of versions before 0.8."""
 
 
 def _is_pure(settings: Settings) -> bool:
@@ -291,6 +293,7 @@ TOOL = Tool(
         "quantization_device_map": _UNTRACED,
         "fp8": _UNTRACED,
     },
+    assumes=hf.ASSUMES,
     idle=hf.IDLE
     | words(
         """
@@ -306,7 +309,7 @@ TOOL = Tool(
         video_maxlen infer_backend infer_dtype use_fast_tokenizer split_special_tokens
         model_revision low_cpu_mem_usage cache_dir print_param_status hf_hub_token
         ms_hub_token om_hub_token use_kv_cache offload_folder adapter_folder
-        ray_num_workers ray_init_kwargs master_addr master_port asft_alpha eaft_alpha
+        placement_strategy resources_per_worker master_addr master_port asft_alpha eaft_alpha
         kt_lora_expert_num ld_alpha
         """
     ),
@@ -323,7 +326,7 @@ TOOL = Tool(
         "vllm_",
         "sglang_",
         "profiler_",
-        "eval_",
+        "ray_",
     ),
     approximations=("Evaluation is not counted.", preferences.APPROXIMATION),
 )

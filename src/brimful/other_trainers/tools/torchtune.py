@@ -143,6 +143,7 @@ def _builder(settings: Settings) -> tuple[Literal["full", "lora", "qlora"], str]
 def _model(settings: Settings) -> str:
     """Return the model of brimful's catalog that has the name of the builder."""
     _, name = _builder(settings)
+    name = name.replace("code_llama2", "code_llama")
     plain = name.removesuffix("_base").removesuffix("_instruct")
     for each in (name, plain, f"{name}_hf", f"{name}_instruct"):
         if found := catalog.only_named(each):

@@ -100,6 +100,8 @@ DTYPES: dict[Any, Literal["fp32", "bf16", "fp16", "published"]] = {
     "float16": "fp16",
     "auto": "published",
 }
+PEFT_LINEAR = "all-linear of peft"
+"""Value of the fact "adapter targets" where peft itself is asked for all linear layers."""
 USUAL_TARGETS = "usual"
 """Value of the fact "adapter targets" where peft chooses the layers by the type of the model."""
 
@@ -158,6 +160,7 @@ def _adapter(settings: Settings) -> Lora | None:
         return None
     given = settings["lora_target_modules"]
     targets = USUAL_TARGETS if is_off(given) else ",".join(settings.names("lora_target_modules"))
+    targets = PEFT_LINEAR if targets == "all-linear" else targets
     return Lora(
         settings.count("lora_r"),
         targets,
@@ -391,6 +394,7 @@ TOOL = Tool(
         "sync_ref_model": "a reference that follows the model is not traced",
         "use_liger": f"{_RENAMED} use_liger_kernel",
     },
+    assumes=hf.ASSUMES,
     idle=hf.IDLE
     | words(
         """
