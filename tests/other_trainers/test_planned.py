@@ -170,10 +170,25 @@ def test_rows_that_are_joined_without_a_flash_kernel_are_one_row_with_a_mask(
     assert (flash.sequence_length, flash.padded) == (128, False)
 
 
-def test_rows_longer_than_the_model_reads_are_refused(job: TrainingJob, refuses: Refuses) -> None:
-    long = replace(job, sequence_length=512, model=job.model)
-    with refuses(PlanError, names=["512", "256"]):
-        step_of(long, look_up(job.model), L4)
+def test_rows_longer_than_a_table_of_positions_are_refused(
+    job: TrainingJob, refuses: Refuses
+) -> None:
+    long = replace(job, sequence_length=2048, model="openai-community/gpt2")
+    with refuses(PlanError, names=["2048", "1024"]):
+        step_of(long, look_up(long.model), L4)
+
+
+def test_rows_longer_than_a_model_was_made_for_are_planned_where_positions_are_angles(
+    job: TrainingJob,
+) -> None:
+    def planned(length: int) -> PlannedJob:
+        long = replace(job, sequence_length=length)
+        with job_traces() as traces:
+            return plan_job(long, look_up(long.model), L4, traces, searches=False)
+
+    usual, beyond = planned(256), planned(512)
+    assert (usual.exceeded, beyond.exceeded) == (None, 256)
+    assert beyond.footprint.terms["activations"] > 1.9 * usual.footprint.terms["activations"]
 
 
 def test_flash_attn_does_not_run_on_older_devices(job: TrainingJob, refuses: Refuses) -> None:

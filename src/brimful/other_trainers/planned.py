@@ -100,6 +100,7 @@ class PlannedJob:
         longest_row: Tokens of the longest padded rows that surely fit, where full ones may not; 0
             where none do.
         sampled: What draws answers between steps; None: nothing does.
+        exceeded: Positions that the model was made for, where rows may be longer.
     """
 
     device: Device
@@ -109,6 +110,7 @@ class PlannedJob:
     tokens: int
     longest_row: int | None = None
     sampled: SampledJob | None = None
+    exceeded: int | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -125,6 +127,7 @@ class PlannedJob:
             "memory": self.footprint.to_json(),
             "largest_micro_batch": self.largest,
             "longest_row_tokens": self.longest_row,
+            "positions_exceeded": self.exceeded,
             **({} if self.sampled is None else {"sampling": asdict(self.sampled)}),
             "step_time_s": None if step is None else [step.value, step.low, step.high],
             "tokens_per_step": self.tokens,
@@ -165,8 +168,8 @@ def step_of(job: TrainingJob, model: LookedUpModel, device: Device) -> ForeignSt
     """Return the step of a job as it can be traced.
 
     Raises:
-        PlanError: the published type of the weights is not known, rows are longer than the model
-            reads, or the device cannot run it.
+        PlanError: the published type of the weights is not known, rows are longer than the table of
+            positions that the model has, or the device cannot run it.
     """
     weights = job.weights if job.weights != "published" else model.published
     if weights is None:
@@ -174,8 +177,8 @@ def step_of(job: TrainingJob, model: LookedUpModel, device: Device) -> ForeignSt
             f"the type of {job.model}'s published weights is not known, and the file leaves it to"
             " that; name a type."
         )
-    context = model.facts.context
-    if context is not None and job.sequence_length > context:
+    context = _exceeded(job, model)
+    if context is not None and not _rotates(str(model.facts.config["model_type"])):
         raise PlanError(
             f"rows of {job.sequence_length} tokens are above the {context} positions that"
             f" {job.model} reads."
@@ -203,6 +206,20 @@ def step_of(job: TrainingJob, model: LookedUpModel, device: Device) -> ForeignSt
         clips=job.clips,
         **_rows_of(job),
     )
+
+
+def _exceeded(job: TrainingJob, model: LookedUpModel) -> int | None:
+    """Return the positions that a model was made for, where rows may be longer."""
+    context = model.facts.context
+    return context if context is not None and job.sequence_length > context else None
+
+
+def _rotates(model_type: str) -> bool:
+    """Return whether a model turns positions into angles, which any row has."""
+    from transformers import CONFIG_MAPPING  # noqa: PLC0415 - takes a second
+
+    kinds = CONFIG_MAPPING[model_type].__mro__ if model_type in CONFIG_MAPPING else ()
+    return any("rope_parameters" in getattr(kind, "__annotations__", {}) for kind in kinds)
 
 
 def _rows_of(job: TrainingJob) -> JsonDict:
@@ -343,7 +360,8 @@ def plan_job(
             )
             longest_row = SHORT_ROW * too_long
     sampled = None if sampling is None else _sampled(sampling, job, model, whole, full)
-    return PlannedJob(whole, full, largest, step_s, tokens, longest_row, sampled)
+    exceeded = _exceeded(job, model)
+    return PlannedJob(whole, full, largest, step_s, tokens, longest_row, sampled, exceeded)
 
 
 def _sampled(

@@ -145,6 +145,10 @@ def _answer(entry: Entry) -> str:
             f"; rows of up to {entry.longest_row:,} tokens surely fit, and how long yours are is"
             " not known"
         )
+    if entry.exceeded:
+        words += (
+            f"; rows may be longer than the {entry.exceeded:,} positions the model was made for"
+        )
     if entry.largest or (entry.largest == 0 and not entry.longest_row):
         words += f"; {_largest(entry.largest)}"
     if entry.step_s is not None and entry.verdict != "does not fit":
