@@ -2,6 +2,7 @@
 way from recipe to report.
 """
 
+import html
 import inspect
 import json
 import os
@@ -899,6 +900,19 @@ def test_the_report_is_one_file_that_names_the_run_and_its_scores(
     assert {"README.txt", "loss.png", "loss.svg", "predictions.csv"} <= {
         path.name for path in (rhyme / "files").iterdir()
     }
+
+
+def test_the_report_as_json_is_all_that_the_page_shows(brimful: Brimful, rhyme: Path) -> None:
+    said = brimful("report", "rhyme", "--json", "--files")
+
+    assert said.code == 0
+    view = json.loads(said.out)
+    chapters = {each["key"]: each for each in view["sections"]}
+    page = (rhyme / "report.html").read_text()
+    assert all(each["heading"] in html.unescape(page) for each in chapters.values())
+    tables = [each for each in chapters["predictions"]["blocks"] if each["block"] == "Table"]
+    measured = {row[0]: row[2]["value"] for table in tables for row in table["rows"] if row[2]}
+    assert measured["Parameters"] == read_run(rhyme).predicted("parameters")
 
 
 def test_runs_stand_side_by_side_with_what_they_reached_and_cost(

@@ -13,6 +13,7 @@ from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data import builtin
+from brimful.data.counts import hub_counts
 from brimful.data.sources import open_rows
 from brimful.recipe import DataRecipe
 
@@ -28,13 +29,17 @@ def documents() -> dict[str, list[str]]:
         }
 
 
-def test_the_corpora_are_some_megabytes_of_many_documents(documents: dict[str, list[str]]) -> None:
-    """Enough for the quick start: about 2 MB of documentation and 6 MB of code in Python 3.11."""
-    sizes = {name: (len(made), sum(map(len, made))) for name, made in documents.items()}
-    assert sizes["python-docs"][0] > 300
-    assert sizes["python-docs"][1] > 1e6
-    assert sizes["python-code"][0] > 2000
-    assert sizes["python-code"][1] > 3e6
+def test_the_corpora_hold_about_as_much_as_plans_say(documents: dict[str, list[str]]) -> None:
+    """Plans were counted for Python 3.11; every Python has enough for the quick start."""
+    tasks = [row.columns for row in builtin.python_code_rows()]
+    made = {f"builtin:{name}": texts for name, texts in documents.items()}
+    made["builtin:python-docs rows"] = documents["python-docs"]
+    made["builtin:python-code rows"] = [str(row["prompt"] + row["completion"]) for row in tasks]
+    for name, texts in made.items():
+        told = hub_counts()[name, None]
+        num_bytes = sum(len(text.encode()) for text in texts)
+        assert told["rows"]["train"] == pytest.approx(len(texts), rel=0.3), name
+        assert told["bytes"]["train"] == pytest.approx(num_bytes, rel=0.3), name
 
 
 def test_code_documents_are_one_documented_definition_each() -> None:

@@ -27,26 +27,32 @@ def report(
             ),
         ),
     ] = False,
+    json_output: Json = False,
 ) -> None:
     """Write report.html of a run, finished or not, and show what was predicted beside what was
-    measured.
+    measured; as JSON all that the page shows.
     """
     folder = run_folder(run)
     with waiting(open_console(stderr=True)):
         from brimful.report.page.html import write_report
+        from brimful.report.page.run_page import run_view
         from brimful.report.text import prediction_lines
+        from brimful.report.views import as_json
         from brimful.runs import read_run
 
-        path = write_report(folder)
-    say("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
-    found = read_run(path.parent)
+        path, found = write_report(folder), read_run(folder)
+    if json_output:
+        print_json(as_json(run_view(found)))
+    else:
+        say("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
     for problem in filter(None, [*found.problems.values(), found.model_problem]):
         say(as_note(problem, "B318"), stderr=True)
     if files:
         from brimful.report.page.files import write_files
 
         written = write_files(path.parent)
-        say(f"files: {len(written)} in {written[0].parent if written else path.parent}")
+        place = written[0].parent if written else path.parent
+        say(f"files: {len(written)} in {place}", stderr=json_output)
 
 
 def compare(

@@ -166,12 +166,14 @@ def _limited(train: Amount, data: DataRecipe) -> Amount:
 
 def _splits_of(path: str, recipe: Recipe) -> tuple[dict[str, Amount], str]:
     """Return what the splits of one `data.path` hold, and how that is known."""
-    row = hub_counts().get((path, recipe.data.config_name))
+    is_text = recipe.kind.rows == "documents"
+    name = path if is_text or not path.startswith("builtin:") else f"{path} rows"
+    row = hub_counts().get((name, recipe.data.config_name))
     if row is None or Path(path).exists():
         return _looked_into(path, recipe)
     if not row["bytes"]:
         raise NotKnownYet
-    columns = 1 if recipe.kind.rows == "documents" else 2
+    columns = 1 if is_text else 2
     share = 1 - row.get("repeated", 0.0)
     splits = {
         name: Amount(rows, share * row["bytes"][name] - columns * VALUE_BYTES * rows)
@@ -205,7 +207,7 @@ def _looked_into(path: str, recipe: Recipe) -> tuple[dict[str, Amount], str]:
     data = DataRecipe.model_validate({**recipe.data.model_dump(), "path": path})
     (part,) = (open_source(data) if is_text else open_rows(data)).parts
     if part.is_builtin:
-        if is_text or not path.startswith(_CONVERSION):  # making them takes seconds
+        if is_text:  # making them takes seconds
             raise NotKnownYet
         amount = _look(part.splits["train"], recipe, most=_MADE_ROWS).amount
         made = amount.times(NUM_ROWS["train"] / amount.rows)

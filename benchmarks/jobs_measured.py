@@ -1,0 +1,132 @@
+"""The jobs of the five systems, in settings of a few minutes: what `brimful plan` says of each phase
+before anything is trained, beside what it took.
+
+    python benchmarks/jobs_measured.py --data DATA [--only NAME ...] [--folder RESULTS]
+
+DATA holds `wikitext-2` and `sms_spam`. Each job has an empty cache folder: `brimful plan --json`
+first, then `brimful run` with the same words. What phases took is what its runs and studies say of
+themselves; `wall_s` is the whole command, libraries and preparing data included, which no phase is.
+The machine should do nothing else: an error of a total counts what other programs took.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brimful.runs import read_run
+from brimful.runs.files import STUDY_FILE
+from brimful.runs.measurements import stage_times_s
+from record import write_record
+
+SYSTEMS: Mapping[str, tuple[str, ...]] = {
+    "a GPT from scratch": ("quickstart", "training.steps=400"),
+    "LoRA for Python code, a rank study": (
+        "code-offline",
+        "data.max_documents=1200",
+        "evaluation.max_examples=40",
+        'study={variants: {lora-8: ["adapter.rank=8"], full: ["adapter=null"]}}',
+    ),
+    "OKADFA on WikiText": ("okadfa-small", "training.steps=150", "data.path={data}/wikitext-2"),
+    "moderation": (
+        "moderation-offline",
+        "training.epochs=1",
+        "data.path={data}/sms_spam/SMSSpamCollection",
+    ),
+    "RFT of reasoning": (
+        "unit-rft-offline",
+        "training.tokens=200_000",
+        "rft.questions.max_questions=200",
+        "rft.rounds=1",
+        "rft.seeds=[1]",
+    ),
+}
+IN_ALL = "in all"
+
+
+def main() -> None:
+    """Plan, run, print, and write the record."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=list(SYSTEMS), choices=list(SYSTEMS))
+    parser.add_argument("--folder", type=Path, help="keep runs and caches here")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        root = asked.folder or Path(made)
+        jobs = []
+        for name in asked.only:
+            words = [word.format(data=asked.data) for word in SYSTEMS[name]]
+            jobs.append(_job(name, words, root / SYSTEMS[name][0]))
+            print("\n".join(_lines(jobs[-1])), flush=True)
+    if set(asked.only) == set(SYSTEMS):
+        print(write_record("jobs_measured", {"jobs": jobs}))
+
+
+def _job(name: str, words: list[str], folder: Path) -> dict[str, Any]:
+    variables = {"BRIMFUL_CACHE": str(folder / "cache"), "BRIMFUL_RUNS": str(folder / "runs")}
+    environment = os.environ | variables
+    planned = _brimful(["plan", *words, "--json"], environment)
+    expected = json.loads(planned.stdout)["devices"][0]["job"]
+    load, began = os.getloadavg()[0], time.perf_counter()
+    _brimful(["run", *words], environment)
+    wall_s = time.perf_counter() - began
+    took = _measured(folder / "runs")
+    phases = []
+    for phase in expected["phases"]:
+        time_s, title = phase["time_s"], phase["name"]
+        if phase["variant"]:
+            title += f" of {phase['variant']}"
+        phases.append(_row(title, time_s, took.get(title, took.get(phase["name"]))))
+    known = [each["measured_s"] or 0.0 for each in phases]
+    phases.append(_row(IN_ALL, expected["predicted"]["total_time_s"], sum(known)))
+    return {"system": name, "words": words, "load": load, "wall_s": wall_s, "phases": phases}
+
+
+def _brimful(words: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "brimful", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    return done
+
+
+def _row(name: str, expected: Mapping[str, Any] | None, measured_s: float | None) -> dict[str, Any]:
+    ends = {f"{key}_s": expected[key] for key in ("value", "low", "high")} if expected else {}
+    return {"name": name, **ends, "measured_s": measured_s}
+
+
+def _measured(runs: Path) -> dict[str, float | None]:
+    """Return what phases took, by title. Of what is no study the run without a recipe that it
+    starts from is "training".
+    """
+    folders = sorted(path.parent for path in runs.glob("*/run.json"))
+    totals = {each.name: stage_times_s(read_run(each))["total_time_s"] for each in folders}
+    took = {f"training of {name}": seconds for name, seconds in totals.items()}
+    if folders:
+        last = max(folders, key=lambda each: (each / "run.json").stat().st_mtime)
+        took["training"] = totals[last.name]
+    for study in runs.glob(f"*/{STUDY_FILE}"):
+        for phase in json.loads(study.read_text(encoding="utf-8")).get("phases", []):
+            took[phase["name"]] = phase["measured_s"]
+    return took
+
+
+def _lines(job: Mapping[str, Any]) -> list[str]:
+    lines = [f"{job['system']}: {job['wall_s']:.0f} s by the wall"]
+    for row in job["phases"]:
+        told = "not known"
+        if "value_s" in row:
+            told = f"{row['value_s']:.1f} ({row['low_s']:.1f} to {row['high_s']:.1f})"
+        took = row["measured_s"]
+        lines.append(f"  {row['name']}: {told} s, took {'?' if took is None else f'{took:.1f}'}")
+    return lines
+
+
+if __name__ == "__main__":
+    main()
