@@ -45,6 +45,7 @@ num_processes: 4
             {"use_fsdp": True, "fsdp_sharding_strategy": "NO_SHARD"},
             {"fsdp_config": {"fsdp_sharding_strategy": "NO_SHARD"}},
         ),
+        ({"config_file": "z.yaml", "zero_stage": 3}, {"zero_stage": 3}),
         ({"distributed_type": "MEGATRON_LM"}, {"distributed_type": "MEGATRON_LM"}),
     ],
 )

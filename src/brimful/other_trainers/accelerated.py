@@ -11,8 +11,8 @@ _USUAL_STAGE = 2
 
 def keys_of(config: Json) -> JsonDict:
     """Return the keys `deepspeed` or `fsdp_config`, and `num_processes`, `mixed_precision` and
-    `parallelism_config` where they are said; `distributed_type`, which no tool knows, where
-    accelerate divides otherwise.
+    `parallelism_config` where they are said; `distributed_type` or `zero_stage`, which no
+    tool knows, where accelerate divides otherwise, or an option changes its file.
 
     Args:
         config: The file's keys, or options by name.
@@ -27,6 +27,8 @@ def keys_of(config: Json) -> JsonDict:
         keys["fsdp_config"] = config.get("fsdp_config") or options or {"fsdp_version": 1}
     elif kind != "NO" and not kind.startswith("MULTI_"):
         keys["distributed_type"] = kind
+    elif "zero_stage" in config:  # changes a file, of which the rest stays
+        keys["zero_stage"] = config["zero_stage"]
     return keys
 
 
