@@ -222,9 +222,11 @@ def test_vllm_beside_the_training_is_read_and_a_server_is_not_counted() -> None:
     sampling = job_of("trl", **beside).sampling
     assert sampling is not None
     assert (sampling.vllm_share, sampling.sleeps) == (0.4, False)
-    served = job_of("trl", **beside, vllm_mode="server").sampling
-    assert served is not None
-    assert served.vllm_share == 0
+    assert job_of("trl", **beside, vllm_mode="server").sampling is None
+    older = REWARDS["trl"] | {"use_vllm": True, "max_prompt_length": 128}
+    assert job_of("trl", **older).sampling is None  # before 1.0 on another device
+    assert job_of("trl", **older, vllm_mode="colocate").sampling is not None
+    assert job_of("trl", **older, vllm_gpu_memory_utilization=0.2).sampling is not None
     inside = REWARDS["axolotl"]["trl"] | {"use_vllm": True, "vllm_enable_sleep_mode": True}
     slept = job_of("axolotl", rl="grpo", trl=inside, vllm={"gpu_memory_utilization": 0.3}).sampling
     assert slept is not None

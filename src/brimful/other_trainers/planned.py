@@ -344,7 +344,7 @@ def plan_job(
     replays = traces(spec)
     replayed = replays.at(rows, target.workspace_bytes)
     full, longest_row = in_part(job, memory.at(rows), replayed), None
-    if sampling is None and job.rows == "padded" and job.sequence_length > SHORT_ROW:
+    if _may_be_short(job):
 
         def padded_to(length: int) -> Footprint:
             part = rows * length / job.sequence_length
@@ -362,6 +362,12 @@ def plan_job(
     sampled = None if sampling is None else _sampled(sampling, job, model, whole, full)
     exceeded = _exceeded(job, model)
     return PlannedJob(whole, full, largest, step_s, tokens, longest_row, sampled, exceeded)
+
+
+def _may_be_short(job: TrainingJob) -> bool:
+    """Whether rows may be shorter than the limit; of answers to one question some are as long."""
+    is_rewarded = job.sampling is not None or job.loss.scored > 0
+    return not is_rewarded and job.rows == "padded" and job.sequence_length > SHORT_ROW
 
 
 def _sampled(

@@ -294,12 +294,14 @@ def flat(values: Json) -> Json:
 
 
 def _sampling(settings: Settings) -> Sampling | None:
-    if _learns(settings) != "rewards":
+    uses_vllm = settings.flag("trl.use_vllm")
+    has_server = uses_vllm and settings["trl.vllm_mode"] != "colocate"
+    if _learns(settings) != "rewards" or has_server:
         return None
     rows = settings.count("micro_batch_size") * _accumulation(settings)
     rows = settings["trl.generation_batch_size"] or rows
     share = 0.0
-    if settings.flag("trl.use_vllm") and settings["trl.vllm_mode"] == "colocate":
+    if uses_vllm:
         share = settings.share("vllm.gpu_memory_utilization")
     sleeps = settings.flag("trl.vllm_enable_sleep_mode")
     return Sampling(rows, settings.count("sequence_len"), share, sleeps)

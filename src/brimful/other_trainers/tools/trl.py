@@ -276,14 +276,27 @@ def _rows_of_pass(settings: Settings) -> int:
     return max(rows, group)
 
 
+def _has_server(settings: Settings) -> bool:
+    """Whether vLLM runs on another device, as it did by default before 1.0; where the file says how
+    much of a device it takes, it is taken for this one.
+    """
+    if settings.is_given("vllm_mode") or settings.flag("unsloth"):
+        return settings.one_of("vllm_mode", {"colocate": False, "server": True})
+    older = [key for key in ("max_prompt_length", "torch_dtype") if settings.is_given(key)]
+    if not older or settings.is_given("vllm_gpu_memory_utilization"):
+        return False
+    settings.assume("use_vllm", f"with {older[0]}, so before 1.0: vLLM is on another device")
+    return True
+
+
 def _sampling(settings: Settings) -> Sampling | None:
-    if _learns(settings) != "rewards":
+    if _learns(settings) != "rewards" or (settings.flag("use_vllm") and _has_server(settings)):
         return None
     rows = hf.micro_batch(settings)
     rows *= settings["steps_per_generation"] or hf.accumulation(settings)
     rows = max(_rows_of_pass(settings), settings["generation_batch_size"] or rows)
     share = 0.0
-    if settings.flag("use_vllm") and settings["vllm_mode"] == "colocate":
+    if settings.flag("use_vllm"):
         share = settings.share("vllm_gpu_memory_utilization")
     sleeps, is_unsloth = settings.flag("vllm_enable_sleep_mode"), settings.flag("unsloth")
     return Sampling(rows, _length(settings), share, sleeps, is_unsloth)
