@@ -103,8 +103,9 @@ def test_a_kind_of_pairs_is_planned_trained_scored_and_reported(
 
 
 @pytest.mark.usefixtures("_pairs")
-@pytest.mark.parametrize("compiled", ["none", "blocks"])
-@pytest.mark.parametrize("method", ["prefer", BESIDE_BASE])
+@pytest.mark.parametrize(
+    ("method", "compiled"), [("prefer", "none"), (BESIDE_BASE, "none"), (BESIDE_BASE, "blocks")]
+)
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
     preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, method: str, compiled: str

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from preference_runs import run
+from finished_runs import train
 
 from brimful.base.errors import TrainingStopped
 from brimful.base.rundir import read_journal
@@ -109,7 +109,7 @@ def test_a_model_that_learns_something_worthless_is_told_and_stopped(
 ) -> None:
     watched, pattern, said = COLLAPSES[limit]
     recipe = partial(asking_for, {"completion": pattern}, *LEARNING, *said)
-    folder = run(recipe("run.name=told"))
+    folder = train(recipe("run.name=told"))
 
     rounds = [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "round"]
     values = [each[watched] for each in rounds]
@@ -119,7 +119,7 @@ def test_a_model_that_learns_something_worthless_is_told_and_stopped(
     (told,) = _told(folder, f"(rewards.{limit})")
     assert told.startswith("B328: in 3 rounds in a row")
     with pytest.raises(TrainingStopped, match=rf"\(rewards\.{limit}\)"):
-        run(recipe("run.name=stopped", "rewards.stop=true"))
+        train(recipe("run.name=stopped", "rewards.stop=true"))
 
 
 def test_a_verifier_that_runs_out_of_time_is_told_and_stops_the_run(
@@ -129,13 +129,13 @@ def test_a_verifier_that_runs_out_of_time_is_told_and_stops_the_run(
     path.write_text(SLOW)
     monkeypatch.setattr(rewarded, "Sandbox", partial(Sandbox, ProgramLimits(seconds=0.5)))
     said = (f"rewards.verifiers={{{path}: 1.0}}", "rewards.patience=1", "training.steps=1")
-    folder = run(asking(*said, "run.name=told"))
+    folder = train(asking(*said, "run.name=told"))
 
     (told,) = _told(folder, "got no reward from a verifier that failed")
     assert "not done after 0.5 s" in told
     assert _told(folder, "(rewards.most_failed)")
     with pytest.raises(TrainingStopped, match=r"\(rewards\.most_failed\)"):
-        run(asking(*said, "run.name=stopped", "rewards.stop=true"))
+        train(asking(*said, "run.name=stopped", "rewards.stop=true"))
 
 
 @pytest.mark.parametrize("what", WRITTEN)
@@ -146,7 +146,7 @@ def test_answers_that_game_their_tests_are_told_and_stop_the_run(
     answers = cycle([*WRITTEN[what], str(PROBLEM["code"])])
     monkeypatch.setattr(rewarded, "text_behind", lambda *_: next(answers))
     said = ("rewards.verifiers={mbpp: 1.0}", "rewards.patience=1", "training.steps=1")
-    folder = run(asking_for(PROBLEM, *said, "run.name=told"))
+    folder = train(asking_for(PROBLEM, *said, "run.name=told"))
 
     (round_,) = [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "round"]
     assert round_["reward"] == 1 / 4
@@ -157,6 +157,6 @@ def test_answers_that_game_their_tests_are_told_and_stop_the_run(
     if games:
         assert told[0].startswith("6 answers of round 1 tried to pass without being right")
         with pytest.raises(TrainingStopped, match=r"\(rewards\.most_gamed\)"):
-            run(stopped)
+            train(stopped)
     else:
-        run(stopped)
+        train(stopped)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from finished_runs import train
 from killed import in_a_child, kill_at
 from preference_runs import assert_timed_with_few_scored, run, step_of, steps_of, weights_of
 from quick_models import needs_bf16
-from rich.console import Console
 
 from brimful.base.errors import (
     BrimfulError,
@@ -27,7 +27,7 @@ from brimful.base.errors import (
     TrainingStopped,
 )
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, plans
+from brimful.chains import plans
 from brimful.generation import copied_weights
 from brimful.generation.backends import choice
 from brimful.generation.engine import Engine
@@ -123,7 +123,7 @@ def test_log_probs_of_sampler_and_trainer_are_those_of_the_weights_that_drew(
     asking: Callable[..., Recipe], way: str
 ) -> None:
     """The first update's ratio is 1: nothing is clipped, whatever was scored before."""
-    steps = steps_of(run(asking(*WAYS[way], "training.steps=2")))
+    steps = steps_of(train(asking(*WAYS[way], "training.steps=2")))
 
     assert steps[0]["named"]["clipped"] == 0
     assert steps[0]["loss"] == pytest.approx(0, abs=0.6)
@@ -142,7 +142,7 @@ KILLS: dict[str, tuple[object, str, int]] = {
 
 def _killing(target: object, name: str, call: int, recipe: Recipe) -> None:
     kill_at(target, name, call)
-    run(recipe)
+    train(recipe)
 
 
 @pytest.mark.parametrize("way", ["one update", "several"])
@@ -150,13 +150,13 @@ def test_killed_anywhere_it_ends_bit_for_bit_like_an_undisturbed_run(
     asking: Callable[..., Recipe], way: str
 ) -> None:
     shared = [*WAYS[way], "checkpoint.every=1", "evaluation.every=6"]
-    whole = run(asking(*shared, "run.name=whole"))
+    whole = train(asking(*shared, "run.name=whole"))
     for place, (name, kill) in enumerate(KILLS.items()):
         recipe = asking(*shared, f"run.name=killed{place}")
 
         killed = in_a_child(lambda kill=kill, recipe=recipe: _killing(*kill, recipe))  # type: ignore[misc]
         assert killed == signal.SIGKILL, name
-        gone_on = run(recipe)
+        gone_on = train(recipe)
 
         ours, theirs = weights_of(whole), weights_of(gone_on)
         assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
@@ -192,9 +192,9 @@ def test_an_answer_whose_line_was_damaged_is_drawn_again_or_missed(
 
     if is_lost:
         with pytest.raises(RunFolderError, match="does not hold the answers of round 1"):
-            run(recipe)
+            train(recipe)
         return
-    ours, theirs = weights_of(run(asking(*shared, "run.name=whole"))), weights_of(run(recipe))
+    ours, theirs = weights_of(train(asking(*shared, "run.name=whole"))), weights_of(train(recipe))
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
@@ -211,7 +211,7 @@ def test_what_was_drawn_before_a_kill_is_not_drawn_again(
         return real(engine, requests, *args, **values)
 
     monkeypatch.setattr(Engine, "stream", stream)
-    run(recipe)
+    train(recipe)
 
     assert asked[0] == 8 - 5
 
@@ -266,7 +266,7 @@ def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
             yield micro
 
     monkeypatch.setattr(answer_rounds.AnswerBatch, "micro_batches", micro_batches)
-    run(recipe)
+    train(recipe)
 
     micro = seen[0]
     assert micro.kept.keys() == planned.kept.keys()
@@ -279,12 +279,12 @@ def test_equal_rewards_are_told_and_stop_the_run_where_the_recipe_says_so(
     asking: Callable[..., Recipe],
 ) -> None:
     never = ["rewards.verifiers={exact: 1.0}", "training.steps=3", "rewards.patience=2"]
-    folder = run(asking(*never, "run.name=told"))
+    folder = train(asking(*never, "run.name=told"))
     told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
     assert [each for each in told if "equal rewards" in each and "B328" in each]
 
     with pytest.raises(TrainingStopped, match=r"rewards\.stop"):
-        run(asking(*never, "run.name=stopped", "rewards.stop=true"))
+        train(asking(*never, "run.name=stopped", "rewards.stop=true"))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -301,14 +301,14 @@ def test_groups_of_equal_rewards_take_no_pass_and_change_nothing(
 
     monkeypatch.setattr(RewardedRunData, "batch", batch)
     said = [*WAYS[way], "training.steps=1", "batch.sequences=32", "plan.precision=fp32"]
-    left_out = run(asking(*said, "run.name=left-out"))
+    left_out = train(asking(*said, "run.name=left-out"))
 
     def everything(*arguments: Any) -> Round:
         drawn = real_round(*arguments)
         return replace(drawn, teaches_A=np.ones_like(drawn.teaches_A))
 
     monkeypatch.setattr(Round, "of", everything)
-    learned = run(asking(*said, "run.name=learned"))
+    learned = train(asking(*said, "run.name=learned"))
 
     (round_,) = _rounds(learned)
     assert 0 < round_["equal"] < 1
@@ -325,13 +325,13 @@ def test_two_ranks_learn_from_the_same_answers_as_one_process(
 ) -> None:
     """One of them draws and judges for both."""
     said = [*WAYS[way], "plan.micro_batch=2", "training.steps=3"]
-    alone = run(asking(*said, "run.name=alone"))
+    alone = train(asking(*said, "run.name=alone"))
     recipe = asking(*said, "run.name=both", "plan.spread=replicated")
 
-    def train(world: World) -> str:
-        return str(pipeline.train(recipe, Console(quiet=True), world=world).folder)
+    def act(world: World) -> str:
+        return str(train(recipe, world=world))
 
-    (both, _) = map(Path, ranks(2, train))
+    (both, _) = map(Path, ranks(2, act))
 
     drawn = [
         {
@@ -367,7 +367,7 @@ def test_rewards_of_a_file_are_added_and_its_failures_are_told_and_stop_the_run(
     said = ["training.steps=2", f"rewards.verifiers={{regex: 1.0, {path}: 2.0}}"]
     said += ["rewards.patience=1", "rewards.most_failed=0"]
 
-    folder = run(asking(*said, "run.name=told"))
+    folder = train(asking(*said, "run.name=told"))
 
     rounds = _rounds(folder)
     answers = [each for each in read_journal(folder / ANSWERS_FILE) if "found" not in each]
@@ -386,7 +386,7 @@ def test_rewards_of_a_file_are_added_and_its_failures_are_told_and_stop_the_run(
     told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
     assert [each for each in told if "got no reward from a verifier" in each and "odd" in each]
     with pytest.raises(TrainingStopped, match="most_failed"):
-        run(asking(*said, "run.name=stopped", "rewards.stop=true"))
+        train(asking(*said, "run.name=stopped", "rewards.stop=true"))
 
 
 ENVIRONMENT = """
@@ -426,7 +426,7 @@ def test_an_environment_asks_its_questions_and_rewards_their_answers(
     said += [f"rewards.verifiers={{environment:{path}: 2.0}}"]
     said += ["rewards.patience=1", "rewards.most_failed=0"]
 
-    folder = run(asking(*said, "run.name=told"))
+    folder = train(asking(*said, "run.name=told"))
 
     kept = [*read_journal(folder / ANSWERS_FILE)]
     found = [each["found"] for each in kept if "found" in each]
@@ -441,7 +441,7 @@ def test_an_environment_asks_its_questions_and_rewards_their_answers(
     told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
     assert [each for each in told if "vowels: ValueError: odd" in each or "vowels: odd" in each]
     with pytest.raises(TrainingStopped, match="most_failed"):
-        run(asking(*said, "run.name=stopped", "rewards.stop=true"))
+        train(asking(*said, "run.name=stopped", "rewards.stop=true"))
 
 
 def test_a_reward_that_is_not_finite_is_counted_as_a_failure_and_none_is_given(
@@ -466,7 +466,7 @@ def test_a_run_does_not_go_on_with_another_file_of_rewards(
     assert in_a_child(lambda: _killing(loop, "guarded_update", 2, recipe)) == signal.SIGKILL
     path.write_text(OWN.replace("10", "20"))
     with pytest.raises(BrimfulError, match="objective"):
-        run(recipe)
+        train(recipe)
 
 
 CHEATS = (
@@ -519,7 +519,7 @@ def test_answers_are_drawn_by_quick_blocks_and_learned_from_in_packed_rows(
     monkeypatch.setattr(copied_weights, "quick_blocks", quick)
     monkeypatch.setattr(choice, "products_for", lambda *_: "bf16")
     monkeypatch.setattr(AnswerWriter, "write", write)
-    run(asking("training.steps=1", "plan.precision=bf16", "plan.packing=packed"))
+    train(asking("training.steps=1", "plan.precision=bf16", "plan.packing=packed"))
     assert PACKED_ATTENTION in kept
     assert seen
     assert {how for how, _ in seen} == {"sdpa"}
@@ -587,14 +587,14 @@ def test_the_reference_may_be_a_model_with_trained_adapters_merged_into_it(
 ) -> None:
     """What is advised where adapters go on, whose start nothing holds any more."""
     compared = ("rewards.kl=0.1", "training.steps=1", "adapter.rank=2")
-    start = run(asking("training.steps=1", "adapter.rank=4", "run.name=start"))
+    start = train(asking("training.steps=1", "adapter.rank=4", "run.name=start"))
     with pytest.raises(RecipeError, match=r"brimful export RUN --merge"):
         asking(*compared, f"adapter.start={start / 'model'}")
     merged = tmp_path / "merged"
 
     export_merged(start, merged)
 
-    folder = run(asking(*compared, f"model={merged}"))
+    folder = train(asking(*compared, f"model={merged}"))
     assert steps_of(folder)[0]["named"]["kl"] == pytest.approx(0, abs=1e-6)
 
 

@@ -396,15 +396,15 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 OF_KINDS: dict[str, PretrainedConfig] = {
     "attention and convolutions in no regular order": Lfm2Config(
         **SMALL,
-        num_hidden_layers=20,
-        layer_types=[FULL if at in (2, 5, 8, 10, 12, 15) else "conv" for at in range(20)],
+        num_hidden_layers=16,
+        layer_types=[FULL if at in (2, 5, 8, 10, 12, 15) else "conv" for at in range(16)],
     ),
     "windows in five of six blocks": Gemma3TextConfig(
-        **SMALL, num_hidden_layers=16, sliding_window=24
+        **SMALL, num_hidden_layers=10, sliding_window=24
     ),
     "windows in every other block": GptOssConfig(
         **SMALL,
-        num_hidden_layers=12,
+        num_hidden_layers=10,
         num_local_experts=4,
         num_experts_per_tok=2,
         sliding_window=24,
@@ -412,7 +412,7 @@ OF_KINDS: dict[str, PretrainedConfig] = {
     "every fourth block without positions": SmolLM3Config(**SMALL, num_hidden_layers=16),
     "linear attention in three of four blocks": Qwen3_5TextConfig(
         **SMALL,
-        num_hidden_layers=16,
+        num_hidden_layers=12,
         linear_key_head_dim=16,
         linear_value_head_dim=16,
         linear_num_key_heads=2,
@@ -420,7 +420,7 @@ OF_KINDS: dict[str, PretrainedConfig] = {
     ),
     "experts, and their buffers, in all blocks but the first": DeepseekV3Config(
         **SMALL,
-        num_hidden_layers=12,
+        num_hidden_layers=9,
         first_k_dense_replace=1,
         n_routed_experts=4,
         num_experts_per_tok=2,
@@ -443,10 +443,10 @@ def _of_kinds(name: str, **changes: Any) -> StepSpec:
     return StepSpec(canonical(config.to_dict()), **values)
 
 
-@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("name", OF_KINDS)
-def test_blocks_of_several_kinds_follow_from_few(name: str, recompute: bool) -> None:
-    spec = _of_kinds(name, recompute=recompute)
+def test_blocks_of_several_kinds_follow_from_few(name: str) -> None:
+    """Of half of them, what blocks computed is kept; the others are recomputed."""
+    spec = _of_kinds(name, recompute=list(OF_KINDS).index(name) % 2 == 1)
     is_eager = spec.attention == "eager"  # whose scores are no product of one length
     key = next(key for key in family_keys_of(spec) if bool(key.lengths) != is_eager)
 

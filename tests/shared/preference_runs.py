@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from finished_runs import train
 from fixture_types import MakeRecipe
 from rich.console import Console
 
@@ -55,7 +56,7 @@ def assert_stopped_ends_like_undisturbed(
     """A run that is stopped in its first evaluation and gone on with ends bit for bit like one
     that is not.
     """
-    whole = run(recipe(*shared, "run.name=whole"))
+    whole = train(recipe(*shared, "run.name=whole"))
     stopped_once = recipe(*shared, "run.name=stopped", "checkpoint.every=2")
     real, stops = PairRunData.validate, iter([True])
 
@@ -66,8 +67,8 @@ def assert_stopped_ends_like_undisturbed(
 
     monkeypatch.setattr(PairRunData, "validate", stopping)
     with pytest.raises(Interrupted):
-        run(stopped_once)
-    stopped = run(stopped_once)
+        train(stopped_once)
+    stopped = train(stopped_once)
 
     ours, theirs = weights_of(whole), weights_of(stopped)
     assert ours.keys() == theirs.keys()

@@ -5,6 +5,7 @@ All of it is read from the metadata of installed packages. Of brimful's own, a r
 range that was tried, unless the extra `tried` has a narrower one.
 """
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from brimful.base.version import version_of
 
 _PEFT_IN_TRANSFORMERS = "transformers/dependency_versions_table.py"
 """Where transformers says which versions of peft it takes; its metadata do not."""
+_requirement = functools.cache(Requirement)
+"""Reads a line of metadata, once in a process: a training asks four times, of 200 lines."""
 
 
 def how_to_install(extra: str) -> str:
@@ -84,7 +87,7 @@ def _required_by(library: str, extra: str = "") -> list[Requirement]:
     table = Path(str(installed.locate_file(_PEFT_IN_TRANSFORMERS)))
     if library == "transformers" and table.is_file():
         lines += re.findall(r'"(peft[^"]*)",', table.read_text(encoding="utf-8"))
-    needed = map(Requirement, lines)
+    needed = map(_requirement, lines)
     return [each for each in needed if not each.marker or each.marker.evaluate({"extra": extra})]
 
 
