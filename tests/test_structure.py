@@ -68,7 +68,7 @@ ROOM_NODES = {
     "evaluation": 33_000,
     "kinds": 17_000,
     "rehearsal": 40_300,
-    "other_trainers": 33_650,
+    "other_trainers": 33_750,
     "report": 101_000,
     "trainers": 11_000,
     "chains": 39_100,

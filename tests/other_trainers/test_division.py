@@ -13,7 +13,8 @@ from brimful.hardware.groups import Group
 from brimful.other_trainers.as_recipe import recipe_text
 from brimful.other_trainers.division import REST, STATES, WEIGHTS, PartlyHeld, division_of
 from brimful.other_trainers.file import read_file
-from brimful.other_trainers.job import shared
+from brimful.other_trainers.job import read_job, shared
+from brimful.other_trainers.recognise import tool_named
 from brimful.recipe import load_text
 
 JOB = """
@@ -209,6 +210,33 @@ def test_fsdp_recomputes_blocks_where_the_tool_itself_does_not(tmp_path: Path, a
 
     assert job is not None
     assert job.recompute == ("non_reentrant" if asks else "none")
+
+
+@pytest.mark.parametrize(
+    ("more", "has_masters"),
+    [
+        ("fsdp: full_shard\n", True),
+        ("fsdp: full_shard\nbf16: false\n", False),
+        ("fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n", False),
+        ("fsdp_config: {fsdp_version: 2}\n", False),
+    ],
+)
+def test_fsdp_trains_fp32_weights_under_autocast_but_for_axolotls_second_version(
+    tmp_path: Path, more: str, has_masters: bool
+) -> None:
+    """accelerate makes 16-bit weights fp32 that it casts; Axolotl replaces its second version."""
+    job = read_file(_file(tmp_path, more), "axolotl").job
+
+    assert job is not None
+    assert job.held is not None
+    assert job.held.has_masters == has_masters
+
+
+def test_trls_second_version_of_fsdp_trains_fp32_weights() -> None:
+    keys = {"model_name_or_path": "x/y", "max_length": 512, "fsdp_config": {"fsdp_version": 2}}
+    held = read_job(tool_named("trl"), keys).values["held"]
+
+    assert held.has_masters
 
 
 def test_without_the_key_the_plan_is_of_one_device(tmp_path: Path) -> None:

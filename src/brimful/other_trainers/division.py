@@ -83,7 +83,8 @@ class PartlyHeld:
         expected: The part that is expected.
         on_host: Terms in the host's memory.
         buffer_bytes: Most bytes of communication buffers and gathered weights; None: FSDP's.
-        has_masters: 16-bit weights that train have fp32 copies and states beside them (DeepSpeed).
+        has_masters: 16-bit weights that train have fp32 copies and states beside them (DeepSpeed),
+            or, as large, are fp32 with their gradients and states (accelerate's FSDP).
         gathered: Largest share of the weights that FSDP gathers at once.
         perhaps: Terms that are expected whole, but may take nothing.
         is_known: The expected part is certain.
@@ -146,6 +147,7 @@ class Division:
         reason: What is planned, or why nothing is; empty where nothing is said.
         held: What a device holds; None where that is not understood, or nothing is said.
         recomputes: FSDP recomputes every block, whatever the tool's own key says.
+        upcasts: accelerate's FSDP makes weights fp32 that are cast under autocast; its version.
         counted: The key that says how many devices there are, and that it does.
     """
 
@@ -153,6 +155,7 @@ class Division:
     reason: str = ""
     held: PartlyHeld | None = None
     recomputes: bool = False
+    upcasts: int = 0
     counted: Texts = field(default_factory=dict)
 
 
@@ -164,7 +167,10 @@ def division_of(given: Json) -> Division:
         if not is_off(given.get(key)):
             return _counted(_of_deepspeed(given[key]), given)
     if any(not is_off(given.get(key)) for key in KEYS):
-        return _counted(_of_fsdp(given.get("fsdp"), given.get("fsdp_config")), given)
+        found = _of_fsdp(given.get("fsdp"), given.get("fsdp_config"))
+        if str(given.get("fsdp_version")) == "2":
+            found = replace(found, upcasts=2)
+        return _counted(found, given)
     return Division()
 
 
@@ -256,7 +262,9 @@ def _of_fsdp(value: Any, config: Any) -> Division:
     on_host = (*WEIGHTS, *REST) if offloads or "offload" in words else ()
     gathers = None if "weights" in (*PARTS[name], *on_host) else 0
     held = PartlyHeld(PARTS[name], on_host=on_host, buffer_bytes=gathers)
-    return replace(_division(name, STRATEGIES[strategy], held), recomputes=recomputes)
+    version = 2 if str(options.get("version")) == "2" else 1
+    found = _division(name, STRATEGIES[strategy], held)
+    return replace(found, recomputes=recomputes, upcasts=version)
 
 
 def _strategy(words: set[str], options: Json) -> str:

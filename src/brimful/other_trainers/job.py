@@ -130,6 +130,7 @@ class Tool:
         approximations: What the traced step does otherwise than the tool, in sentences.
         flat: Makes the keys of a file those of the tables.
         usual: What one of several devices holds where a file does not say it, and its name.
+        upcasts: Versions of FSDP that make weights fp32 under autocast, as accelerate does.
     """
 
     title: str
@@ -147,6 +148,7 @@ class Tool:
     approximations: tuple[str, ...] = ()
     flat: Callable[[Json], Json] = dict
     usual: tuple[str, division.PartlyHeld] = ("DDP", division.DDP)
+    upcasts: tuple[int, ...] = (1, 2)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -210,10 +212,8 @@ def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
             settings.assume(key, assumed)
         elif divides and divided.held is not None:
             settings.assume(key, divided.reason)
-            said_by |= dict.fromkeys(
-                _divide(facts, divided.held, recomputes=divided.recomputes),
-                f"{key}: {shown(value)}",
-            )
+            said_by["held"] = f"{key}: {shown(value)}"
+            said_by |= _divide(facts, divided.held, divided, tool)
         else:
             reason = f"no key of {tool.title} {tool.version} that brimful knows"
             reason = divided.reason if divides else tool.decides.get(key, reason)
@@ -237,14 +237,19 @@ def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
     )
 
 
-def _divide(facts: JsonDict, held: division.PartlyHeld, *, recomputes: bool) -> list[str]:
-    """Set the facts of a division and return their names."""
+def _divide(
+    facts: JsonDict, held: division.PartlyHeld, divided: division.Division, tool: Tool
+) -> Texts:
+    """Set the facts of a division that is understood; return what says them, but for `held`."""
     before = facts.get("held")
-    changed: JsonDict = {"held": replace(held, perhaps=before.perhaps if before else ())}
-    if recomputes and facts.get("recompute") == "none":
-        changed["recompute"] = "non_reentrant"
-    facts |= changed
-    return list(changed)
+    upcasts = divided.upcasts in tool.upcasts and facts.get("autocast") != "none"
+    facts["held"] = replace(
+        held, perhaps=before.perhaps if before else (), has_masters=held.has_masters or upcasts
+    )
+    if not divided.recomputes or facts.get("recompute") != "none":
+        return {}
+    facts["recompute"] = "non_reentrant"
+    return {"recompute": "activation_checkpointing of FSDP"}
 
 
 def _assumed(tool: Tool, divided: division.Division, key: str, value: Any) -> str | None:

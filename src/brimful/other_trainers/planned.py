@@ -45,7 +45,7 @@ from brimful.rehearsal.store import StoredTraces, canonical_step
 
 MASTER_BYTES = 8
 """Bytes that DeepSpeed adds for each 16-bit weight to the step without it: an fp32 copy, and two
-states in fp32 instead of 16 bits.
+states in fp32 instead of 16 bits; and accelerate's FSDP: weight, gradient and states in fp32.
 """
 MOST_TRIED = 64
 """Micro-batches up to this are tried for the largest that fits."""

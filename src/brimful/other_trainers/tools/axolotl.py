@@ -392,6 +392,7 @@ def _dataset(settings: Settings) -> str | None:
 _UNTRACED = "is not traced"
 TOOL = Tool(
     title="Axolotl",
+    upcasts=(1,),
     version="0.18.0",
     source="axolotl-ai-cloud/axolotl@067b021c8b87a9e5e380b9173c704cf7340e30f5",
     read="2026-11-25",
