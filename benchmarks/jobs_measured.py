@@ -76,13 +76,13 @@ def _job(name: str, words: list[str], folder: Path) -> dict[str, Any]:
     load, began = os.getloadavg()[0], time.perf_counter()
     _brimful(["run", *words], environment)
     wall_s = time.perf_counter() - began
-    took = _measured(folder / "runs")
+    took = _measured(folder / "runs", words[0])
     phases = []
     for phase in expected["phases"]:
         time_s, title = phase["time_s"], phase["name"]
         if phase["variant"]:
             title += f" of {phase['variant']}"
-        phases.append(_row(title, time_s, took.get(title, took.get(phase["name"]))))
+        phases.append(_row(title, time_s, took.get(title)))
     known = [each["measured_s"] or 0.0 for each in phases]
     phases.append(_row(IN_ALL, expected["predicted"]["total_time_s"], sum(known)))
     return {"system": name, "words": words, "load": load, "wall_s": wall_s, "phases": phases}
@@ -101,19 +101,17 @@ def _row(name: str, expected: Mapping[str, Any] | None, measured_s: float | None
     return {"name": name, **ends, "measured_s": measured_s}
 
 
-def _measured(runs: Path) -> dict[str, float | None]:
-    """Return what phases took, by title. Of what is no study the run without a recipe that it
-    starts from is "training".
-    """
-    folders = sorted(path.parent for path in runs.glob("*/run.json"))
-    totals = {each.name: stage_times_s(read_run(each))["total_time_s"] for each in folders}
-    took = {f"training of {name}": seconds for name, seconds in totals.items()}
-    if folders:
-        last = max(folders, key=lambda each: (each / "run.json").stat().st_mtime)
-        took["training"] = totals[last.name]
+def _measured(runs: Path, name: str) -> dict[str, float | None]:
+    """Return what the phases of a recipe's job took, by title."""
+    took = {}
+    for path in runs.glob("*/run.json"):
+        run = read_run(path.parent)
+        title = "training" if run.recipe.name == name else f"training of {run.recipe.name}"
+        took[title] = stage_times_s(run)["total_time_s"]
     for study in runs.glob(f"*/{STUDY_FILE}"):
         for phase in json.loads(study.read_text(encoding="utf-8")).get("phases", []):
-            took[phase["name"]] = phase["measured_s"]
+            if phase["measured_s"] is not None:
+                took[phase["name"]] = phase["measured_s"]
     return took
 
 

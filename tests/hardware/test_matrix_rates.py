@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from brimful.hardware import host
-from brimful.hardware.matrix_rates import bf16_pays_here, matrix_rates
+from brimful.hardware import matrix_rates as rates
+from brimful.hardware.matrix_rates import bf16_pays_here, matrix_rates, new_product_s
 
 
 @pytest.mark.parametrize(("bf16", "pays"), [(8.3e10, False), (4e11, True)])
@@ -24,3 +25,11 @@ def test_bf16_pays_where_its_products_were_measured_to_be_faster(
     assert bf16_pays_here() is pays
     assert matrix_rates(host.cpu_name()).bf16_pays is pays
     assert len(asked) == 1
+
+
+def test_what_a_new_shape_costs_is_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = new_product_s()
+    monkeypatch.setattr(rates, "_measure_new_product_s", lambda: pytest.fail("measured again"))
+
+    assert 0 <= measured < 1
+    assert new_product_s() == measured

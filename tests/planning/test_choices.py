@@ -21,6 +21,7 @@ from brimful.model.attention import NAME
 from brimful.model.description import PACKABLE_ENCODERS
 from brimful.planning.choices import (
     ADAPTED_EXPERTS,
+    BF16_LEAST_WIDTH,
     TEXTS_ATTENTION,
     attention_choice,
     experts_choice,
@@ -138,6 +139,20 @@ def test_a_cpu_whose_rates_were_not_measured_uses_fp32(
 
 
 @pytest.mark.parametrize(
+    ("width", "precision"), [(128, "fp32"), (BF16_LEAST_WIDTH, "bf16"), (None, "bf16")]
+)
+def test_a_narrow_classifier_takes_fp32_on_a_cpu(
+    cpu: MakeDevice, width: int | None, precision: str
+) -> None:
+    device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 4e11})
+
+    assert precision_choice(load("moderation-offline"), device, width).value == precision
+    # Rows of texts end to end have few lengths.
+    packed = precision_choice(load("moderation-offline"), device, width, packed=True)
+    assert packed.value == "bf16"
+
+
+@pytest.mark.parametrize(
     ("products_s", "kernels_s", "precision"),
     [(0.010, 0.090, "fp32"), (0.100, 0.090, "bf16"), (0.010, 0.0, "bf16")],
 )
@@ -153,6 +168,8 @@ def test_short_examples_take_fp32_where_kernels_of_bf16_take_longer_than_product
     assert (fp32_where_quicker(chosen, device, time) or chosen).value == precision
     fixed = precision_choice(tiny("plan={precision: bf16}"), device)
     assert fp32_where_quicker(fixed, device, time) is None
+    few = fp32_where_quicker(chosen, device, time, fill=0.1) or chosen
+    assert few.value == ("fp32" if kernels_s else "bf16")
 
 
 # --- attention

@@ -179,6 +179,9 @@ def test_kernels_of_full_rows_are_made_in_the_first_step_only(
 
     kernels = plan.time_terms[NEW_LENGTHS] * passes
     assert kernels == pytest.approx(PRODUCTS_WITHIN * NEW_PRODUCT_S)
+    changes = ("plan.precision=bf16", f"training.steps={steps}")
+    here = timed(fast, *changes, new_product_s=0.1 * NEW_PRODUCT_S)
+    assert here.time_terms[NEW_LENGTHS] * passes == pytest.approx(0.1 * kernels)
     assert NEW_LENGTHS not in timed(fast, f"training.steps={steps}").time_terms
 
 

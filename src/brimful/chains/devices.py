@@ -13,6 +13,7 @@ from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.device import Device
 from brimful.hardware.groups import Group, growing, parse
 from brimful.hardware.guessed import guessed_rates
+from brimful.hardware.matrix_rates import new_product_s
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.hardware.rates import Rates
 from brimful.hardware.residuals import residuals_of
@@ -104,6 +105,8 @@ def facts_of(device: Device, *, measures: bool = False, **known: Any) -> Facts:
         correction = calibration.correction(
             device.name, "step_time_s", basis=basis, share=rates.share
         )
+    if device.is_present and device.kind == "cpu" and device.abilities.bf16:
+        known["new_product_s"] = new_product_s()
     return Facts(
         process_bytes=process_bytes(device),
         rates=rates,

@@ -44,6 +44,8 @@ class Known:
         known: JsonDict = {"model": self.model}
         if self.data is not None:
             known["train_sequences"] = self.data.train
+            if self.data.mean_tokens is not None:
+                known["expected_fill"] = self.data.mean_tokens / recipe.sequence_length
         return facts_of(device, measures=measures, **known)
 
     def conditions(self, given: Conditions) -> Conditions:

@@ -1,12 +1,21 @@
-"""Rates of this CPU's matrix products: kept from earlier starts, else measured."""
+"""Rates of this CPU's matrix products, and what a new shape costs: kept from earlier starts, else
+measured.
+"""
 
+import functools
+import statistics
 import time
 
+from brimful.base.env import hidden_instructions
+from brimful.base.kept_values import kept_value
 from brimful.hardware import host, kept_rates
+from brimful.hardware.calibration import current_versions
 from brimful.hardware.contention import CoreWatch
 from brimful.hardware.kept_rates import MatrixRates
 
 MATRIX_DTYPES = ("fp32", "bf16")
+NEW_SHAPES, WIDTH, FIRST_ROWS = 9, 256, 211
+"""Products whose shape none before them had: how many are timed, and their size."""
 
 
 def matrix_rates(device_name: str) -> MatrixRates:
@@ -35,3 +44,29 @@ def matrix_rates(device_name: str) -> MatrixRates:
 def bf16_pays_here() -> bool:
     """Return whether products in bf16 are so much faster on this CPU that casting to it pays."""
     return matrix_rates(host.cpu_name()).bf16_pays
+
+
+def new_product_s() -> float:
+    """Return the seconds by which a product in bf16 takes longer on this CPU whose shape none
+    before it had, as oneDNN makes a kernel for each: median of NEW_SHAPES, kept, else measured in
+    some 10 milliseconds.
+    """
+    made_from = [host.cpu_name(), current_versions(), hidden_instructions()]
+    return float(kept_value("new-product", made_from, _measure_new_product_s))
+
+
+@functools.cache
+def _measure_new_product_s() -> float:
+    """Once a process: the second time no shape would be new."""
+    import torch  # noqa: PLC0415
+
+    weight, longer_s = torch.ones(WIDTH, WIDTH, dtype=torch.bfloat16), list[float]()
+    with torch.no_grad():
+        for rows in range(FIRST_ROWS, FIRST_ROWS + NEW_SHAPES):
+            inputs = torch.ones(rows, WIDTH, dtype=torch.bfloat16)
+            times_s = [time.thread_time()]
+            for _ in range(2):
+                inputs @ weight
+                times_s.append(time.thread_time())
+            longer_s.append(2 * times_s[1] - times_s[0] - times_s[2])
+    return max(0.0, statistics.median(longer_s))

@@ -16,6 +16,13 @@ from brimful.planning.plan import PACKED_EXPERTS, Choice
 from brimful.planning.timing import BY_EXAMPLES, NEW_LENGTHS, TERMS, StepTime
 from brimful.recipe import Recipe
 
+BF16_LEAST_WIDTH = 512
+"""On a CPU, for a classifier whose texts lie side by side, so that passes have ever new shapes:
+below this width bf16 costs more than it gains. Measured on a Xeon with AMX, one thread, 16 texts a
+step, ms in bf16 and fp32: width 128 76 and 33, 256 101 and 81, 384 158 and 137, 768 312 and 427; on
+an EPYC without AMX width 128 48 and 32, of which kernels of new shapes are 3. Texts end to end make
+rows of few lengths: there width 128 56 and 68, 256 108 and 164, 384 274 and 439.
+"""
 LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
 """Least fp32 logits of one chunk of the loss."""
 LOSS_CHUNK_MEMORY_SHARE, MOST_LOSS_CHUNK_FACTOR = 1 / 64, 8
@@ -47,8 +54,9 @@ products take longer); CUDA the largest published figure (nanoGPT, 250 to 135 ms
 PASSES_OF_MANY_LENGTHS = frozenset({"packed", "padded", "document"})
 """Packings in which passes are as long as their texts make them."""
 NEW_PRODUCT_S = 2e-3
-"""What oneDNN takes to make the kernel of a product of a new shape in bf16: 1.1 to 1.6 ms alone,
-2.8 in the mean of 398 kernels of a run beside other programs (Xeon with AMX, one thread; docs/log).
+"""What oneDNN takes to make the kernel of a product of a new shape in bf16, where that was not
+measured: 1.1 to 1.6 ms alone, 2.8 in the mean of 398 kernels of a run beside other programs (Xeon
+with AMX, one thread; 0.4 on an EPYC without: docs/log).
 """
 EXAMPLE_S = {"fp32": 0.09e-3, "bf16": 0.3e-3}
 """Seconds that each further example of a packed row costs in every block on a CPU, forward and
@@ -64,12 +72,16 @@ FIXED = "fixed by the user"
 def precision_choice(
     recipe: Recipe,
     device: Device,
+    width: int | None = None,
     *,
+    packed: bool = False,
     model_type: str = "",
 ) -> Choice:
     """Choose the precision of the matrix products.
 
     Args:
+        width: The model's hidden size, if known.
+        packed: Examples or texts lie end to end, so that passes have few shapes.
         model_type: The model type of the model, as transformers names it.
 
     Raises:
@@ -87,7 +99,8 @@ def precision_choice(
     if recipe.plan.precision != "auto":
         return Choice("precision", recipe.plan.precision, FIXED)
     if device.kind == "cpu":
-        return _cpu_precision(device)
+        is_varied = recipe.kind.rows == "texts" and not packed
+        return _cpu_precision(device, width if is_varied else None)
     return _gpu_precision(device, overflows)
 
 
@@ -132,13 +145,16 @@ def _precision_of_bf16_weights(recipe: Recipe, device: Device) -> Choice:
     return Choice("precision", "bf16", "the recipe's optimizer.weights: weights are bf16")
 
 
-def fp32_where_quicker(chosen: Choice, device: Device, time: StepTime | None) -> Choice | None:
+def fp32_where_quicker(
+    chosen: Choice, device: Device, time: StepTime | None, fill: float = 1.0
+) -> Choice | None:
     """Return fp32 in place of bf16 where short examples of ever new lengths make a CPU wait longer
     for bf16's kernels than its matrix products gain; None where they do not, and where bf16 was
     asked for.
 
     Args:
         time: The step in bf16.
+        fill: Share of its positions that will be computed.
     """
     is_free = (device.kind, chosen.value, chosen.alternative) == ("cpu", "bf16", "fp32")
     if time is None or not is_free:
@@ -146,7 +162,7 @@ def fp32_where_quicker(chosen: Choice, device: Device, time: StepTime | None) ->
     rates, terms = device.dense_flop_per_s, time.terms
     more_of_each = 1 - EXAMPLE_S["fp32"] / EXAMPLE_S["bf16"]
     waits_s = terms.get(NEW_LENGTHS, 0.0) + more_of_each * terms.get(BY_EXAMPLES, 0.0)
-    gains_s = (rates["bf16"] / rates["fp32"] - 1) * terms[TERMS["matrix"]]
+    gains_s = fill * (rates["bf16"] / rates["fp32"] - 1) * terms[TERMS["matrix"]]
     if waits_s <= gains_s:
         return None
     reason = (
@@ -157,7 +173,13 @@ def fp32_where_quicker(chosen: Choice, device: Device, time: StepTime | None) ->
     return Choice("precision", "fp32", reason, "bf16")
 
 
-def _cpu_precision(device: Device) -> Choice:
+def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice:
+    if width_of_varied_passes is not None and width_of_varied_passes < BF16_LEAST_WIDTH:
+        reason = (
+            "passes have ever new shapes, with which bf16 gains little: at width"
+            f" {width_of_varied_passes} it costs more than it gains"
+        )
+        return Choice("precision", "fp32", reason, "bf16")
     rates = device.dense_flop_per_s
     if "bf16" not in rates or "fp32" not in rates:
         return Choice("precision", "fp32", "matrix rates of this CPU were not measured", "bf16")

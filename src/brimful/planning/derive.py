@@ -69,7 +69,10 @@ class Facts:
         tokens_per_step: Mean number of tokens of a step; None where its rows are full.
         fill: Share of the rows' positions that a step computes on average, padding included.
         scored: Share of those positions that the loss is computed of.
+        expected_fill: Share of the rows that data not read yet are expected to fill: times are
+            those of full rows, and choices are those of the run.
         has_many_lengths: Whether examples have more than a few lengths among them.
+        new_product_s: What a product in bf16 takes longer on a CPU whose shape none before it had.
         examples: Sequences of a step, each of which attends within itself.
         longest_pass_of: The longest pass of the run, by packing and micro-batch; without it rows
             count as full.
@@ -86,7 +89,9 @@ class Facts:
     tokens_per_step: int | None = None
     fill: float = 1.0
     scored: float = 1.0
+    expected_fill: float = 1.0
     has_many_lengths: bool = True
+    new_product_s: float = NEW_PRODUCT_S
     examples: int = 1
     longest_pass_of: Callable[[str], LongestPassAt] | None = None
     residuals_of: ResidualsOf | None = None
@@ -220,7 +225,9 @@ def derive_with_memory(
         first=None if first is None else tell,
     )
     if prepared.makes_kernels:
-        quicker = fp32_where_quicker(prepared.choices["precision"], device, result.taken.time)
+        quicker = fp32_where_quicker(
+            prepared.choices["precision"], device, result.taken.time, facts.expected_fill
+        )
         if quicker is not None:
             return derive_with_memory(recipe, device, tracer, given, sharing, first, quicker)
     level = None
@@ -249,7 +256,7 @@ def _of_small_steps(rates: Rates, prepared: Prepared, facts: Facts, steps: int |
     precision = str(prepared.choices["precision"].value)
     is_packed = prepared.choices["attention"].value == PACKED_ATTENTION
     each_s = EXAMPLE_S.get(precision, 0.0) * is_packed
-    kernel_s = NEW_PRODUCT_S * (precision == "bf16")
+    kernel_s = facts.new_product_s * (precision == "bf16")
     return replace(
         rates,
         examples_s=each_s * (facts.examples - 1),

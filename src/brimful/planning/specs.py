@@ -43,6 +43,11 @@ class ModelFacts:
     also_reads: str = ""
 
     @property
+    def width(self) -> int | None:
+        """The hidden size, where the config says it."""
+        return self.config.get("hidden_size") or self.config.get("n_embd")
+
+    @property
     def has_kernel_attention(self) -> bool:
         """Whether attention is estimated from random features, by code of the model itself."""
         of_its_own = self.config["model_type"] in OWN_TYPES

@@ -435,8 +435,9 @@ def prepare(
     model_type = str(facts.config["model_type"])
     packing = packing_choice(recipe, model_type, device.kind)
     is_packed = packing.value == "packed"
-    if precision is None:
-        precision = precision_choice(recipe, device, model_type=model_type)
+    precision = precision or precision_choice(
+        recipe, device, facts.width, packed=is_packed, model_type=model_type
+    )
     attention = attention_choice(
         recipe,
         device,
