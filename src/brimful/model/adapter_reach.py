@@ -1,5 +1,6 @@
 """Linear layers that adapters do not reach: attached to them they would fail, or learn nothing."""
 
+import functools
 import inspect
 import re
 
@@ -30,6 +31,7 @@ def out_of_reach(model: nn.Module) -> list[str]:
     return names
 
 
+@functools.cache
 def _taken_weights(block: type[nn.Module]) -> set[str]:
     if not block.__module__.startswith("transformers.models."):
         return set()
