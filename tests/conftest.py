@@ -354,25 +354,37 @@ def _measured_once() -> Iterator[None]:
         yield
 
 
+def _without_others() -> dict[str, str]:
+    """The environment in which a Python process reaches no other machine, without what libraries
+    set in this process.
+    """
+    changed = warm.changed(os.environ)
+    kept = {name: value for name, value in os.environ.items() if name not in changed}
+    return (
+        kept
+        | {name: warm.STARTED_WITH[name] for name in changed & warm.STARTED_WITH.keys()}
+        | {
+            "PYTHONPATH": f"{REPOSITORY / 'tests' / 'offline'}:{REPOSITORY / 'src'}",
+            "HF_HUB_OFFLINE": "1",
+        }
+    )
+
+
 @pytest.fixture
 def contacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No Python process that a test starts reaches another machine; the file names those that were
     tried. Nor does it inherit what libraries set in this process while other tests ran.
     """
-    for name in warm.changed(os.environ):
-        if name in warm.STARTED_WITH:
-            monkeypatch.setenv(name, warm.STARTED_WITH[name])
-        else:
-            monkeypatch.delenv(name)
     path = tmp_path / "contacts.txt"
     path.write_text("")
-    for name, value in {
+    given = _without_others() | {
         "BRIMFUL_TEST_CONTACTS": str(path),
-        "PYTHONPATH": f"{REPOSITORY / 'tests' / 'offline'}:{REPOSITORY / 'src'}",
-        "HF_HUB_OFFLINE": "1",
         "JUPYTER_RUNTIME_DIR": str(tmp_path / "jupyter"),
         "IPYTHONDIR": str(tmp_path / "ipython"),
-    }.items():
+    }
+    for name in os.environ.keys() - given.keys():
+        monkeypatch.delenv(name)
+    for name, value in given.items():
         monkeypatch.setenv(name, value)
     return path
 
@@ -386,11 +398,19 @@ def keeps_warm(kept_traces: Path) -> Iterator[Callable[[], Path]]:
 
     @functools.cache
     def join() -> Path:
-        connections.enter_context(warm.join(path, dict(os.environ)))
+        connections.enter_context(warm.join(path, _without_others()))
         return path
 
     with connections:
         yield join
+
+
+@pytest.fixture(scope="session")
+def warm_environment(keeps_warm: Callable[[], Path]) -> Callable[[], dict[str, str]]:
+    """`warm_environment()` is that of a process whose commands of brimful's are forked; see
+    `warm_processes`.
+    """
+    return lambda: _without_others() | {warm.VARIABLE: str(keeps_warm())}
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ tuned, compared, exported model, by clicks; by mouse, by keyboard, on a phone.
 
 import io
 import json
-import os
 import random
 import re
 import shutil
@@ -67,6 +66,13 @@ def cache(new_cache: Callable[[], str]) -> str:
 
 
 @pytest.fixture(scope="module")
+def given(cache: str, warm_environment: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """The environment of a studio: the trainings that it starts are forked from a warm process."""
+    contacts = Path(cache, "contacts.txt")
+    return warm_environment() | {"BRIMFUL_CACHE": cache, "BRIMFUL_TEST_CONTACTS": str(contacts)}
+
+
+@pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Iterator[Path]:
     """A folder with a finished language model, a copy of it under another recipe, one tuned from
     it, and one cut off while its files were written.
@@ -118,7 +124,7 @@ def end_trainings_in(runs: Path) -> None:
 
 
 @contextmanager
-def served(runs: Path, cache: str, *options: str) -> Iterator[str]:
+def served(runs: Path, given: dict[str, str], *options: str) -> Iterator[str]:
     """The address that `brimful studio` prints, which is ended by Ctrl-C, as a user would."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -132,7 +138,7 @@ def served(runs: Path, cache: str, *options: str) -> Iterator[str]:
         str(port),
         *options,
     ]
-    environment = os.environ | {"BRIMFUL_RUNS": str(runs), "BRIMFUL_CACHE": cache}
+    environment = given | {"BRIMFUL_RUNS": str(runs)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as process:
@@ -150,9 +156,9 @@ def served(runs: Path, cache: str, *options: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def studio(runs: Path, cache: str) -> Iterator[str]:
+def studio(runs: Path, given: dict[str, str]) -> Iterator[str]:
     """Its address."""
-    with served(runs, cache) as address:
+    with served(runs, given) as address:
         yield address
 
 
@@ -208,9 +214,9 @@ def step_of(page: Page) -> int:
 
 
 def test_from_a_file_of_chats_to_a_tuned_compared_and_exported_model_by_clicks(
-    runs: Path, cache: str, open_page: Open
+    runs: Path, given: dict[str, str], open_page: Open
 ) -> None:
-    with served(runs, cache) as address:
+    with served(runs, given) as address:
         page = open_page(address).page
         assert "key" not in page.url
         choose(page, runs)
@@ -222,7 +228,7 @@ def test_from_a_file_of_chats_to_a_tuned_compared_and_exported_model_by_clicks(
         expect(live).to_contain_text("tokens/s", timeout=ANSWER_MS)
         page.close()
     # What was started goes on, and another studio finds it.
-    with served(runs, cache) as address:
+    with served(runs, given) as address:
         page = open_page(address).page
         tab(page, "Runs")
         page.get_by_label("Run", exact=True).select_option("long")
@@ -550,7 +556,7 @@ TRACED_MS = 600_000
 
 
 def test_pictures(
-    cache: str, picture_run: Path | None, picture_folder: Path, open_page: Open
+    given: dict[str, str], picture_run: Path | None, picture_folder: Path, open_page: Open
 ) -> None:
     """`pytest tests/browser --pictures --picture-run RUN`: each tab, of a model of 8B parameters
     and of a real run.
@@ -558,7 +564,7 @@ def test_pictures(
     if picture_run is None:
         pytest.skip("pictures are made when asked for: --pictures")
     name = picture_run.name
-    with served(picture_run.parent, cache) as address:
+    with served(picture_run.parent, given) as address:
         page = open_page(address).page
         tab(page, "Plan and start")
         page.get_by_label("Model or recipe", exact=True).fill(PICTURED)
