@@ -24,7 +24,7 @@ def out_of_reach(model: nn.Module) -> list[str]:
     """
     names = []
     for prefix, parent in model.named_modules():
-        taken = _taken_weights(type(parent))
+        taken = _taken_weights(type(parent))  # type: ignore[arg-type]
         for name, module in parent.named_children():
             if isinstance(module, nn.Linear) and (name in taken or not _is_product(module)):
                 names.append(f"{prefix}.{name}".lstrip("."))
