@@ -8,8 +8,8 @@ _NAMES = {
     "quantize": "load_in_4bit load_in_8bit quantization_bit quantize_base",
     "sequence_length": """max_length max_seq_length max_seq_len cutoff_len sequence_len
         block_size max_prompt_length""",
-    "batch.sequences": """batch_size bs global_batch_size train_batch_size grad_accum
-        gradient_accumulation_steps""",
+    "batch.sequences": """batch_size bs global_batch_size train_batch_size effective_batch
+        effective_batch_size grad_accum gradient_accumulation_steps""",
     "training.epochs": "num_epochs num_train_epochs n_epochs",
     "training.steps": "max_steps max_iters num_steps",
     "adapter.rank": "lora lora_r lora_rank r use_peft",
@@ -40,9 +40,13 @@ _NAMES = {
     "rewards.batches": "steps_per_generation generation_batch_size",
     "data.path": "dataset datasets dataset_name dataset_path data_path train_file source",
     "data.splits": "dataset_train_split",
+    "data.text_column": "dataset_text_field text_field",
+    "data.max_documents": "max_samples max_train_samples",
     "data.loss_on": """train_on_inputs train_on_input train_on_prompt assistant_only_loss
         completion_only_loss""",
     "data.validation": "val_size val_set_size validation_file eval_dataset",
+    "plan.compile": "torch_compile",
+    "plan.loader_workers": "dataloader_num_workers num_workers",
     "plan.micro_batch": "micro_batch_size per_device_train_batch_size",
     "plan.recompute": """gradient_checkpointing activation_checkpointing use_reentrant_gc
         enable_activation_checkpointing disable_gradient_checkpointing""",
@@ -54,7 +58,10 @@ _NAMES = {
     "plan.packing": "sample_packing neat_packing packed dpo_padding_free",
     "plan.spread": "deepspeed fsdp fsdp_config custom_sharded_layers data_parallel_shard_dim",
     "evaluation.every": "eval_steps eval_interval",
+    "evaluation.max_sequences": "max_eval_samples eval_iters limit_val_batches",
+    "evaluation.patience": "early_stopping_patience",
     "checkpoint.every": "save_steps save_interval",
+    "checkpoint.keep": "save_total_limit",
     "run.folder": "output_dir out_dir",
     "run.name": "run_name",
     "run.loggers": "report_to",
