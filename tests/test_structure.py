@@ -53,7 +53,7 @@ comprehensions counted."""
 
 ROOM_NODES = {
     "base": 15_500,
-    "recipe": 15_500,
+    "recipe": 15_550,
     "hardware": 34_000,
     "model": 40_750,
     "planning": 73_900,
@@ -71,7 +71,7 @@ ROOM_NODES = {
     "other_trainers": 33_750,
     "report": 101_000,
     "trainers": 11_000,
-    "chains": 39_200,
+    "chains": 39_250,
     "notebook": 8_500,
     "studio": 14_500,
     "atlas": 3_000,

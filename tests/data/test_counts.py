@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from brimful.data import counts
-from brimful.data.counts import OWN_BYTES_PER_TOKEN, bytes_per_token, count, published_rows
+from brimful.data.counts import (
+    OWN_BYTES_PER_TOKEN,
+    bytes_per_token,
+    count,
+    not_here,
+    published_rows,
+)
 from brimful.recipe import Recipe, load
 
 
@@ -98,6 +104,13 @@ def test_documents_of_their_own_are_sequences_and_a_limit_counts(tmp_path: Path)
 )
 def test_what_is_not_there_or_takes_long_is_not_known(name: str, change: str) -> None:
     assert count(load(name, [change])) is None
+
+
+def test_files_that_are_not_there_are_named(pairs: Path) -> None:
+    paths = [str(pairs), "absent.jsonl", "some/unknown", "a/folder/file", "builtin:python-docs"]
+    data = load("lora", [f"data.path={json.dumps(paths)}"]).data
+
+    assert not_here(data) == ["absent.jsonl", "a/folder/file"]
 
 
 def test_what_is_made_of_pythons_own_library_is_known_before_it_is_made() -> None:

@@ -8,7 +8,7 @@ from brimful.base.console import Say, silent
 from brimful.base.errors import DeviceError, PlanError
 from brimful.base.types import JsonDict, Numbers
 from brimful.chains.devices import conditions, conditions_of_group, facts_of
-from brimful.data.counts import Counted
+from brimful.data.counts import Counted, not_here
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.groups import Group
@@ -64,9 +64,21 @@ def cost_surveyed(entry: Surveyed, prices: Numbers, data: Counted | None = None)
 def _costed(entry: Surveyed, given: Conditions, data: Counted | None) -> Surveyed:
     derived = entry.derived
     known = Known(derived.prepared.model, data).conditions(given)
-    plan = derived.plan if data is None else _with_data(derived.plan, data, derived.prepared.recipe)
+    if data is None:
+        plan = _without_data(derived.plan, derived.prepared.recipe)
+    else:
+        plan = _with_data(derived.plan, data, derived.prepared.recipe)
     plan = costed(derived.prepared.recipe, plan, known)
     return replace(entry, derived=replace(derived, plan=plan), conditions=known)
+
+
+def _without_data(plan: Plan, recipe: Recipe) -> Plan:
+    """Return the plan with which files of the data are not there, if any."""
+    absent = not_here(recipe.data)
+    if not absent:
+        return plan
+    told = f"{', '.join(absent)}: rows count as full, and how many there are is not known"
+    return replace(plan, choices=(*plan.choices, Choice("data", "not here", told)))
 
 
 def _with_data(plan: Plan, data: Counted, recipe: Recipe) -> Plan:

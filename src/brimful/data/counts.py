@@ -117,6 +117,18 @@ def count(recipe: Recipe) -> Counted | None:
     return _counted(recipe, train.times(left), held["validation"], "; ".join(told))
 
 
+def not_here(data: DataRecipe) -> list[str]:
+    """Return those of `data.path` that name files or folders which are not there."""
+    from brimful.data.sources import is_local  # noqa: PLC0415
+
+    named = [path for path in data.paths if not path.startswith("builtin:")]
+    return [
+        path
+        for path in named
+        if (is_local(path) or path.count("/") > 1) and not Path(path).expanduser().exists()
+    ]
+
+
 def num_questions(rft: RftRecipe) -> int | None:
     """Return how many questions a round asks; None where that is not known without reading them."""
     from brimful.data.conversion import NUM_ROWS  # noqa: PLC0415 - for rounds alone

@@ -80,7 +80,7 @@ def surveyed_for(
     with _ONE_AT_A_TIME:
         groups, alone = _groups(request, found.recipe)
         traces = _traces()
-        known = Known(found.model, count(found.recipe) if request.data else None)
+        known = Known(found.model, count(found.recipe))
         surveyed = survey_groups(found.recipe, groups, traces, known, closely=with_remedies)
         if with_remedies:
             surveyed = [*_remedied(surveyed, traces)]

@@ -87,7 +87,7 @@ def _decoder_values(model: str, approach: Approach) -> JsonDict:
     values: JsonDict = {
         "name": _name(model, approach.name),
         "method": "pretrain" if approach.on_plain_text else "sft",
-        "data": {"path": "builtin:python-code"},
+        "data": {"path": "builtin:python-code" if approach.on_plain_text else "pairs.jsonl"},
         "optimizer": {"learning_rate": approach.learning_rate},
     }
     if approach.has_adapters:
