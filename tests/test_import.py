@@ -66,12 +66,14 @@ def test_planning_loads_numpy_and_no_framework() -> None:
     ) == {"numpy"}
 
 
-def test_steps_of_other_tools_load_no_quantisation_before_it_is_asked_for() -> None:
-    """It writes to the terminal as it is loaded, unless it is told not to."""
-    loaded = _loaded_after("import brimful.other_trainers.stand_ins")
+def test_training_and_steps_of_other_tools_load_figures_and_quantisation_when_they_are_used() -> (
+    None
+):
+    """The second writes to the terminal as it is loaded, unless it is told not to."""
+    loaded = _loaded_after("import brimful.other_trainers.stand_ins, brimful.chains.pipeline")
 
     assert "torch" in loaded
-    assert "bitsandbytes" not in loaded
+    assert loaded & {"matplotlib", "bitsandbytes"} == set()
 
 
 def test_looking_at_runs_loads_no_torch_not_even_in_a_notebook() -> None:
@@ -86,10 +88,6 @@ def test_looking_at_runs_loads_no_torch_not_even_in_a_notebook() -> None:
     loaded = _loaded_after("\n".join(f"import {module}" for module in looking))
 
     assert loaded & {"torch", "transformers"} == set()
-
-
-def test_training_loads_what_draws_figures_only_for_the_report() -> None:
-    assert "matplotlib" not in _loaded_after("import brimful.chains.pipeline")
 
 
 def test_help_of_every_verb_and_questions_about_recipes_load_no_framework() -> None:
