@@ -105,6 +105,8 @@ def table() -> str:
         *_where_made("catalog_ids", _catalog_ids),
         *_where_made("published_2026", _published_2026),
         *_where_made("memory_brim", _memory_brim),
+        *_where_made("start_cpu", _start),
+        *_where_made("jobs_measured", _jobs),
     ]
     return "\n".join(
         [
@@ -1382,6 +1384,38 @@ def _published_2026(name: str) -> tuple[str, str, str]:
         f"{told['planned']} of {told['rows']} planned; median absolute error"
         f" {100 * told['median_absolute_error']:.0f} %, {told['too_small']} too small; errors in %:"
         f" {errors}",
+        source,
+    )
+
+
+def _start(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    first, runs = record["first_step_cpu_s"], record["quickstart"]["runs"]
+    shares = " and ".join(f"{each['share_outside']:.0%}" for each in runs)
+    return (
+        f"CPU time until the first step of `train quickstart` is done; {record['device']}",
+        f"{first['empty_cache']['median']:.1f} s with an empty cache, {first['later']['median']:.1f}"
+        f" after that, where {first['wanted']:.0f} were wanted; n = {first['later']['n']}. Of `brimful"
+        f" run quickstart` {shares} are no training, where"
+        f" {record['quickstart']['wanted_share_outside_training']:.0%} was wanted",
+        source,
+    )
+
+
+def _jobs(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    every = [row for job in record["jobs"] for row in job["phases"] if row.get("measured_s")]
+    known = [row for row in every if "value_s" in row]
+    inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in known)
+    totals = "; ".join(
+        f"{job['system']} {job['phases'][-1]['value_s']:.0f} s planned,"
+        f" {job['phases'][-1]['measured_s']:.0f} measured ({job['wall_s']:.0f} by the wall)"
+        for job in record["jobs"]
+    )
+    return (
+        f"Jobs of the five systems in small settings, planned before anything is trained;"
+        f" {record['device']}",
+        f"{inside} of {len(known)} phases and totals inside their intervals; {totals}; n = 1 each",
         source,
     )
 
