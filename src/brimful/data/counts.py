@@ -119,14 +119,12 @@ def count(recipe: Recipe) -> Counted | None:
 
 def not_here(data: DataRecipe) -> list[str]:
     """Return those of `data.path` that name files or folders which are not there."""
+    from brimful.data.hub import HUB_ID  # noqa: PLC0415
     from brimful.data.sources import is_local  # noqa: PLC0415
 
     named = [path for path in data.paths if not path.startswith("builtin:")]
-    return [
-        path
-        for path in named
-        if (is_local(path) or path.count("/") > 1) and not Path(path).expanduser().exists()
-    ]
+    files = [path for path in named if is_local(path) or not HUB_ID.fullmatch(path)]
+    return [path for path in files if not Path(path).expanduser().exists()]
 
 
 def num_questions(rft: RftRecipe) -> int | None:

@@ -21,7 +21,7 @@ from brimful.data.rows import Column, Row, column_name
 from brimful.recipe import DataRecipe
 from brimful.recipe.data import SplitNames
 
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SPLIT_NAMES = {
     "train": ("train", "training", "train_sft"),
     "validation": ("validation", "valid", "val", "dev", "validation_sft"),
@@ -173,7 +173,7 @@ def check_there(path: str, revision: str | None) -> None:
         DataError: no hub id, no such data set or revision, no access; or neither the hub can be
             reached nor was the data set downloaded before.
     """
-    if not _HUB_ID.fullmatch(path):
+    if not HUB_ID.fullmatch(path):
         raise DataError(
             f"data.path: {path!r} is neither an existing file or folder, nor a hub id (owner/name),"
             " nor builtin:NAME."

@@ -15,7 +15,9 @@ from brimful.hardware.kept_rates import MatrixRates
 
 MATRIX_DTYPES = ("fp32", "bf16")
 NEW_SHAPES, WIDTH, FIRST_ROWS = 9, 256, 211
-"""Products whose shape none before them had: how many are timed, and their size."""
+"""Number of matrix products that are timed, their width, and the rows of the first; each further
+one has a row more, so that oneDNN has no kernel for it yet.
+"""
 
 
 def matrix_rates(device_name: str) -> MatrixRates:
@@ -47,9 +49,9 @@ def bf16_pays_here() -> bool:
 
 
 def new_product_s() -> float:
-    """Return the seconds by which a product in bf16 takes longer on this CPU whose shape none
-    before it had, as oneDNN makes a kernel for each: median of NEW_SHAPES, kept, else measured in
-    some 10 milliseconds.
+    """Return how many seconds longer the first bf16 matrix product of a shape takes on this CPU
+    than the next one: oneDNN makes a kernel for each new shape. The median of NEW_SHAPES products,
+    kept from an earlier start, else measured in some 10 milliseconds.
     """
     made_from = [host.cpu_name(), current_versions(), hidden_instructions()]
     return float(kept_value("new-product", made_from, _measure_new_product_s))
@@ -57,7 +59,7 @@ def new_product_s() -> float:
 
 @functools.cache
 def _measure_new_product_s() -> float:
-    """Once a process: the second time no shape would be new."""
+    """Measured once in a process, because oneDNN keeps the kernels that it made."""
     import torch  # noqa: PLC0415
 
     weight, longer_s = torch.ones(WIDTH, WIDTH, dtype=torch.bfloat16), list[float]()

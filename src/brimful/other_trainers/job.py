@@ -240,7 +240,9 @@ def read_job(tool: Tool, values: Json, *, native_bf16: bool = True) -> ReadJob:
 def _divide(
     facts: JsonDict, held: division.PartlyHeld, divided: division.Division, tool: Tool
 ) -> Texts:
-    """Set the facts of a division that is understood; return what says them, but for `held`."""
+    """Write into `facts` what a device holds of a divided model, and whether blocks are recomputed.
+    Return the text that names the setting behind the recomputation, if it is set here.
+    """
     before = facts.get("held")
     upcasts = divided.upcasts in tool.upcasts and facts.get("autocast") != "none"
     facts["held"] = replace(

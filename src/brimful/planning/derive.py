@@ -69,10 +69,10 @@ class Facts:
         tokens_per_step: Mean number of tokens of a step; None where its rows are full.
         fill: Share of the rows' positions that a step computes on average, padding included.
         scored: Share of those positions that the loss is computed of.
-        expected_fill: Share of the rows that data not read yet are expected to fill: times are
-            those of full rows, and choices are those of the run.
+        expected_fill: Share of a full row that examples are expected to fill, where the data were
+            not read yet. Predicted times stay those of full rows; only choices use it.
         has_many_lengths: Whether examples have more than a few lengths among them.
-        new_product_s: What a product in bf16 takes longer on a CPU whose shape none before it had.
+        new_product_s: Seconds that a CPU takes to make the kernel of a bf16 product of a new shape.
         examples: Sequences of a step, each of which attends within itself.
         longest_pass_of: The longest pass of the run, by packing and micro-batch; without it rows
             count as full.
