@@ -24,9 +24,9 @@ from typing import Any
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from brimful.atlas.pages import write_atlas
-from brimful.atlas.scope import METHODS, Question, Scope
 from brimful.base.units import format_bytes, format_duration, format_money
+from brimful.faces.atlas.pages import write_atlas
+from brimful.faces.atlas.scope import METHODS, Question, Scope
 from brimful.hardware import catalog as devices
 from record import write_record
 

@@ -24,7 +24,7 @@ SPLIT_TYPES = frozenset(
     {"TokenSplit", "ExampleSplit", "EncodedLabels", "MaskedSplit", "LabelledSplit"}
 )
 KIND_PREDICATES = frozenset({"is_encoder", "is_tuned", "kind_of"})
-READING_ROOMS = ("report", "studio", "notebook")
+READING_ROOMS = ("report", "faces", "notebook")
 """Packages that show a run folder and should not pick values out of dictionaries."""
 PICKERS = frozenset({"section", "number", "items", "pair", "series"})
 SEARCHES = frozenset(
@@ -259,7 +259,7 @@ def figures(root: Path) -> dict[str, str]:
         "most branches in a function": str(max(map(branches, functions))),
         "branches on the kind of run": f"{len(sites)} in {len({s.split(':')[0] for s in sites})}",
         "class names with several meanings": str(len(several)),
-        "dictionary picks in report, studio, notebook": str(dictionary_picks(root)),
+        "dictionary picks in report, faces, notebook": str(dictionary_picks(root)),
         "lines of tests": f"{test_lines:,}",
         "asserts on prose": f"{prose_asserts(root):,}",
         "of them only in inputs and keys": f"{prose_inputs(root):,}",

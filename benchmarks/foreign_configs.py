@@ -29,12 +29,12 @@ from brimful.base.errors import BrimfulError
 from brimful.base.units import format_bytes, format_duration
 from brimful.chains.devices import rates_of
 from brimful.hardware import catalog as devices
+from brimful.integrations.other_tools.file import read_values, tool_of
+from brimful.integrations.other_tools.job import ReadJob, Tool, model_key, read_job
+from brimful.integrations.other_tools.planned import JobTraces, job_traces, look_up, plan_job
+from brimful.integrations.other_tools.recognise import tool_named
+from brimful.integrations.other_tools.settings import is_off, matches
 from brimful.model import catalog as models
-from brimful.other_trainers.file import read_values, tool_of
-from brimful.other_trainers.job import ReadJob, Tool, model_key, read_job
-from brimful.other_trainers.planned import JobTraces, job_traces, look_up, plan_job
-from brimful.other_trainers.recognise import tool_named
-from brimful.other_trainers.settings import is_off, matches
 from brimful.report.plan.jobs import described
 from record import write_record
 

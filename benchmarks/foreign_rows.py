@@ -21,11 +21,11 @@ from typing import Any
 import memory_fms
 import memory_rows
 from brimful.hardware import catalog as devices
-from brimful.other_trainers.job import read_job
-from brimful.other_trainers.planned import look_up, step_of
-from brimful.other_trainers.recognise import tool_named
-from brimful.other_trainers.stand_ins.attention import FLASH2, FLASH2_REPEATED
-from brimful.other_trainers.step import ForeignStep
+from brimful.integrations.other_tools.job import read_job
+from brimful.integrations.other_tools.planned import look_up, step_of
+from brimful.integrations.other_tools.recognise import tool_named
+from brimful.integrations.other_tools.stand_ins.attention import FLASH2, FLASH2_REPEATED
+from brimful.integrations.other_tools.step import ForeignStep
 from left_out import LeftOut
 from memory_stack import Stack
 from memory_truth import spec_of

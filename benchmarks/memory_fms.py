@@ -48,7 +48,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.units import GIB
-from brimful.other_trainers.stand_ins import LossChain
+from brimful.integrations.other_tools.stand_ins import LossChain
 from left_out import LeftOut
 from memory_stack import Adapter, Stack, loss_of_transformers, version_of
 

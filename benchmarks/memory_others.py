@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from brimful.base.units import GIB, MIB
-from brimful.other_trainers.stand_ins import LossChain
+from brimful.integrations.other_tools.stand_ins import LossChain
 from left_out import LeftOut
 from memory_stack import Stack
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from brimful.other_trainers.stand_ins import LossChain
+from brimful.integrations.other_tools.stand_ins import LossChain
 
 
 @dataclass(frozen=True)

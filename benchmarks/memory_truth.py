@@ -28,9 +28,9 @@ from brimful.base.env import cache_folder
 from brimful.base.errors import BrimfulError
 from brimful.base.units import GIB
 from brimful.hardware import catalog as devices
+from brimful.integrations.other_tools.stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
+from brimful.integrations.other_tools.stand_ins.attention import FLASH2, FLASH2_REPEATED
 from brimful.model import catalog as models
-from brimful.other_trainers.stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
-from brimful.other_trainers.stand_ins.attention import FLASH2, FLASH2_REPEATED
 from brimful.planning.allocator import CachingAllocator, Usage
 from brimful.planning.memory import (
     RESERVED_SHARE,

@@ -20,8 +20,8 @@ from typing import Any
 
 from brimful.base.units import GIB
 from brimful.hardware import catalog
-from brimful.other_trainers.file import read_file
-from brimful.other_trainers.planned import job_traces, look_up, plan_job
+from brimful.integrations.other_tools.file import read_file
+from brimful.integrations.other_tools.planned import job_traces, look_up, plan_job
 from record import write_record
 
 STORED = Path(__file__).with_suffix(".toml")

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from brimful.faces.studio.fit import assess
+from brimful.faces.studio.fit_request import FitRequest
 from brimful.hardware import catalog
-from brimful.studio.fit import assess
-from brimful.studio.fit_request import FitRequest
 from record import summary, write_record
 
 CASES = {

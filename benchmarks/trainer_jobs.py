@@ -41,10 +41,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from brimful.integrations.hf_trainer.batches import longest_batch
+from brimful.integrations.hf_trainer.rehearsed import RehearsedStep, rehearse
 from brimful.model.catalog import config_of_model
 from brimful.rehearsal.training import without_garbage_collector
-from brimful.trainers.batches import longest_batch
-from brimful.trainers.rehearsed import RehearsedStep, rehearse
 from measured_steps import read_profile, storage_bytes
 from record import write_record
 

@@ -79,7 +79,7 @@ LONG_FILES = (
     "rehearsal/test_tracer.py",
     "browser/test_report.py",
     "test_tuning.py",
-    "studio/test_runs.py",
+    "faces/studio/test_runs.py",
     "rehearsal/test_ranks.py",
     "chains/test_ranks.py",
     "kinds/test_new_kind.py",

@@ -33,10 +33,10 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FENCED = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 NOT_RUN = {
-    "studio": "a server that waits; driven in tests/studio and tests/browser",
+    "studio": "a server that waits; driven in tests/faces/studio and tests/browser",
     "serve": "a server that waits; tests/chains/test_serving.py",
     "prove": "minutes of training; tests/prove",
-    "atlas": "minutes of plans for every device; tests/atlas",
+    "atlas": "minutes of plans for every device; tests/faces/atlas",
     "calibrate --devices": "processes that measure each other; tests/hardware/test_links.py",
     "models get": "downloads 90 MB; tests/model/test_obtained.py",
     "models add": "needs the hub; tests/model/test_catalog.py follows it with a folder",

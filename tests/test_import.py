@@ -70,7 +70,9 @@ def test_training_and_steps_of_other_tools_load_figures_and_quantisation_when_th
     None
 ):
     """The second writes to the terminal as it is loaded, unless it is told not to."""
-    loaded = _loaded_after("import brimful.other_trainers.stand_ins, brimful.chains.pipeline")
+    loaded = _loaded_after(
+        "import brimful.integrations.other_tools.stand_ins, brimful.chains.pipeline"
+    )
 
     assert "torch" in loaded
     assert loaded & {"matplotlib", "bitsandbytes"} == set()

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from brimful.chains.finished import Writer
     from brimful.chains.pipeline import Run
     from brimful.hardware.device import Device
+    from brimful.integrations.hf_trainer.callback import BrimfulCallback
+    from brimful.integrations.hf_trainer.preparing import prepare
+    from brimful.integrations.hf_trainer.watching import watching
     from brimful.planning.plan import Plan
     from brimful.recipe import Recipe
     from brimful.recipe import load as load_recipe
     from brimful.rehearsal.foreign import plan_model
-    from brimful.trainers.callback import BrimfulCallback
-    from brimful.trainers.preparing import prepare
-    from brimful.trainers.watching import watching
 
 __all__ = [
     "BrimfulCallback",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BrimfulCallback": ("brimful.trainers.callback", "BrimfulCallback"),
+    "BrimfulCallback": ("brimful.integrations.hf_trainer.callback", "BrimfulCallback"),
     "BrimfulError": ("brimful.base.errors", "BrimfulError"),
     "Device": ("brimful.hardware.device", "Device"),
     "Plan": ("brimful.planning.plan", "Plan"),
@@ -53,9 +53,9 @@ _HOMES = {
     "run": ("brimful.chains.calls", "run"),
     "plan": ("brimful.chains.calls", "plan"),
     "plan_model": ("brimful.rehearsal.foreign", "plan_model"),
-    "prepare": ("brimful.trainers.preparing", "prepare"),
+    "prepare": ("brimful.integrations.hf_trainer.preparing", "prepare"),
     "train": ("brimful.chains.calls", "train"),
-    "watching": ("brimful.trainers.watching", "watching"),
+    "watching": ("brimful.integrations.hf_trainer.watching", "watching"),
 }
 
 

@@ -4,8 +4,8 @@ import json
 
 import foreign_configs
 from brimful.base.types import JsonDict
-from brimful.other_trainers.job import read_job
-from brimful.other_trainers.recognise import recognised, tool_named, tool_names
+from brimful.integrations.other_tools.job import read_job
+from brimful.integrations.other_tools.recognise import recognised, tool_named, tool_names
 
 ROWS = json.loads(foreign_configs.STORED.read_text(encoding="utf-8"))
 RECORD = json.loads(

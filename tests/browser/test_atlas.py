@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from atlas_pages import differences, pages_of, planned, rows_of
-from brimful.atlas.pages import write_atlas
-from brimful.atlas.scope import Scope
+from brimful.faces.atlas.pages import write_atlas
+from brimful.faces.atlas.scope import Scope
 
 Open = Callable[..., Any]
 LARGEST_PICTURE_BYTES = 300_000

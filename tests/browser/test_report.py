@@ -25,6 +25,8 @@ from torch import nn
 
 from brimful.base.units import MIB
 from brimful.chains.pipeline import run
+from brimful.integrations.hf_trainer.measuring import MeasuredTraining
+from brimful.integrations.hf_trainer.page import Predicted, Trained, write_page
 from brimful.planning.plan import Prediction
 from brimful.recipe import load
 from brimful.rehearsal.foreign import plan_model
@@ -34,8 +36,6 @@ from brimful.report.comparison.study import write_study_report
 from brimful.report.page.html import write_report
 from brimful.report.time_spent import time_spent
 from brimful.runs import read_run
-from brimful.trainers.measuring import MeasuredTraining
-from brimful.trainers.page import Predicted, Trained, write_page
 
 Open = Callable[..., Any]
 LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from brimful import cli
 from brimful.base.errors import DeviceError, PlanError
 from brimful.base.types import JsonDict
 from brimful.chains.job_plans import plan_file, tuned_further
-from brimful.other_trainers.planned import PlannedJob, UnplannedJob
+from brimful.integrations.other_tools.planned import PlannedJob, UnplannedJob
 from brimful.planning.target import COMMUNICATION_BYTES, COMMUNICATION_UNCERTAINTY_BYTES
 from brimful.report.plan.jobs import exit_code, job_lines
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from brimful.other_trainers.stand_ins import PeftAdapter
+from brimful.integrations.other_tools.stand_ins import PeftAdapter
 from brimful.planning.family_key import LONGEST, SHORTEST, StepSize, family_keys_of
 from brimful.planning.step import Lora, StepSpec
 

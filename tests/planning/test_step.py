@@ -1,7 +1,7 @@
 import dataclasses
 import json
 
-from brimful.other_trainers.stand_ins import ForeignStep, PeftAdapter
+from brimful.integrations.other_tools.stand_ins import ForeignStep, PeftAdapter
 from brimful.planning.step import Lora, StepSpec, canonical
 
 CONFIG = {"model_type": "llama", "hidden_size": 64}

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fixture_types import Refuses
 
+from brimful.integrations.other_tools.stand_ins import ForeignStep, LossChain, TrainerQuirks
 from brimful.model.description import config_values
-from brimful.other_trainers.stand_ins import ForeignStep, LossChain, TrainerQuirks
 from brimful.planning.block_rows import Irregular
 from brimful.planning.step import canonical
 from brimful.planning.step_sequence import sequence_of_steps

@@ -5,7 +5,7 @@ import pytest
 from brimful.base.errors import RecipeError
 from brimful.base.keys import describe_keys
 from brimful.cli.verbs import GROUPS
-from brimful.other_trainers.recognise import tool_named, tool_names
+from brimful.integrations.other_tools.recognise import tool_named, tool_names
 from brimful.recipe import Recipe, load
 from brimful.recipe.other_names import OTHER_NAMES, OTHER_VERBS
 

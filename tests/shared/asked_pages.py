@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brimful.studio.asked import Act, PageRequest, Update
+from brimful.faces.studio.asked import Act, PageRequest, Update
 
 
 class Page:

@@ -11,10 +11,9 @@ from brimful.base.types import JsonDict
 from brimful.chains.devices import process_bytes, rates_of, this_machine
 from brimful.hardware import catalog
 from brimful.hardware.groups import Group, parse
-from brimful.model import catalog as models
-from brimful.other_trainers.file import read_file
-from brimful.other_trainers.job import ReadJob, shared
-from brimful.other_trainers.planned import (
+from brimful.integrations.other_tools.file import read_file
+from brimful.integrations.other_tools.job import ReadJob, shared
+from brimful.integrations.other_tools.planned import (
     JobTraces,
     LookedUpModel,
     PlannedJob,
@@ -23,6 +22,7 @@ from brimful.other_trainers.planned import (
     look_up,
     plan_job,
 )
+from brimful.model import catalog as models
 from brimful.recipe import PlanChoices
 from brimful.report.plan.jobs import described
 

@@ -10,7 +10,7 @@ from brimful.base.console import waiting
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import say_family_notes
 from brimful.cli.output import open_console, print_json, say
-from brimful.other_trainers.candidates import is_candidate
+from brimful.integrations.other_tools.candidates import is_candidate
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class JobRequest:
         """Return the name of the tool whose file it is; None for a recipe."""
         if self.tool is None and not is_candidate(self.name):
             return None
-        from brimful.other_trainers.file import tool_of
+        from brimful.integrations.other_tools.file import tool_of
 
         return tool_of(self.name, self.changes or (), self.tool)
 
     def _print_recipe(self, tool: str) -> int:
-        from brimful.other_trainers.as_recipe import recipe_text
-        from brimful.other_trainers.file import read_file
+        from brimful.integrations.other_tools.as_recipe import recipe_text
+        from brimful.integrations.other_tools.file import read_file
 
         path = Path(self.name)
         say(recipe_text(path, read_file(path, tool, self.changes or ())).rstrip())

@@ -264,9 +264,9 @@ def atlas(
     server; each of its numbers is that of `brimful plan`.
     """
     with waiting(open_console(stderr=True)) as show:
-        from brimful.atlas.pages import refuse_other_content, write_atlas
-        from brimful.atlas.scope import scope_of
         from brimful.base.units import format_bytes
+        from brimful.faces.atlas.pages import refuse_other_content, write_atlas
+        from brimful.faces.atlas.scope import scope_of
 
         refuse_other_content(folder)
         say_family_notes(on)

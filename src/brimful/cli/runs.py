@@ -166,6 +166,6 @@ def studio(
 ) -> None:
     """A page in the browser: look at data, plan, train, watch, compare, try and export."""
     from brimful.base.env import runs_folder
-    from brimful.studio.page import serve
+    from brimful.faces.studio.page import serve
 
     serve(host, port, None if only_fit else runs_folder())

@@ -8,9 +8,9 @@ from brimful.base.text import wrapped
 from brimful.base.types import Texts
 from brimful.base.units import format_between, format_bytes, format_count, format_duration
 from brimful.base.warning_codes import as_note
-from brimful.other_trainers.job import ReadJob, Sampling
-from brimful.other_trainers.planned import MOST_TRIED, PlannedJob, UnplannedJob
-from brimful.other_trainers.step import LossChain, TrainerQuirks
+from brimful.integrations.other_tools.job import ReadJob, Sampling
+from brimful.integrations.other_tools.planned import MOST_TRIED, PlannedJob, UnplannedJob
+from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 from brimful.report.plan.answer import VERDICTS, memory_of
 from brimful.report.table import aligned

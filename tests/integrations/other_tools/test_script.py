@@ -1,0 +1,189 @@
+"""Scripts and notebooks of TRL and Unsloth, read without running them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from brimful.base.errors import RecipeError
+from brimful.base.types import JsonDict
+from brimful.integrations.other_tools.as_recipe import NO_DATA, recipe_text
+from brimful.integrations.other_tools.file import read_file, tool_of
+
+TRL = """
+import torch
+from peft import LoraConfig
+from trl import GRPOConfig, GRPOTrainer
+
+model_id, folder = "Qwen/Qwen2.5-0.5B-Instruct", "out"
+longest = 1024
+prompt = 256
+args = GRPOConfig(
+    output_dir=folder,
+    model_init_kwargs={"torch_dtype": torch.bfloat16},
+    per_device_train_batch_size=8,
+    num_generations=8,
+    max_completion_length=longest - prompt,
+    max_prompt_length=prompt,
+    use_vllm=True,
+    vllm_gpu_memory_utilization=0.2,
+    logging_steps=len(folder),
+)
+raise SystemExit("nothing of this is run")
+trainer = GRPOTrainer(
+    model=model_id,
+    args=args,
+    reward_funcs=[lambda completions: [1.0]],
+    peft_config=LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"]),
+)
+trainer.train()
+AutoModelForCausalLM.from_pretrained("what/came-out")
+"""
+PAIRS = """
+from datasets import load_dataset
+from trl import DPOConfig, DPOTrainer
+
+FILE = "a.jsonl"
+held_out = load_dataset("json", data_files="held-out.jsonl", split="train")
+rows = LOADED
+trainer = DPOTrainer(
+    model="HuggingFaceTB/SmolLM2-135M-Instruct",
+    args=DPOConfig(output_dir="out", per_device_train_batch_size=2, beta=0.1),
+    train_dataset=rows,
+    eval_dataset=held_out,
+)
+trainer.train()
+"""
+UNSLOTH = [
+    '%%capture\nimport os\nos.environ["UNSLOTH_VLLM_STANDBY"] = "1"\n!pip install unsloth\n',
+    """model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Qwen2.5-3B-Instruct", load_in_4bit = True, fast_inference = True,
+    max_seq_length = 1024, gpu_memory_utilization = 0.5)
+model = FastLanguageModel.get_peft_model(
+    model, r = 64, target_modules = ["q_proj"], use_gradient_checkpointing = "unsloth")
+""",
+    """first = SFTTrainer(model = model, args = SFTConfig(num_train_epochs = 2, packing = True))
+args = GRPOConfig(num_generations = 6, per_device_train_batch_size = 1, max_prompt_length = 256, max_completion_length = 200)
+trainer = GRPOTrainer(model = model, args = args)
+""",
+]
+
+
+def test_a_script_says_what_a_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TRL)
+
+    assert tool_of(str(path)) == "trl"
+    job = read_file(path, "trl").job
+
+    assert job is not None
+    assert job.sampling is not None
+    assert job.adapter is not None
+    assert (job.model, job.weights) == ("Qwen/Qwen2.5-0.5B-Instruct", "bf16")
+    assert (job.adapter.rank, job.adapter.targets) == (4, "q_proj,v_proj")
+    assert (job.sequence_length, job.loss.scored, job.sampling.vllm_share) == (1024, 768, 0.2)
+
+
+def test_a_notebook_of_unsloth_shares_weights_with_vllm_and_its_last_training_counts(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "train.ipynb"
+    cells = [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in UNSLOTH]
+    path.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": ["!"]}, *cells]}))
+
+    read = read_file(path, str(tool_of(str(path))), native_bf16=False)
+
+    assert read.job is not None
+    assert read.job.sampling is not None
+    assert (read.job.weights, read.job.quantize, read.job.rows) == ("fp16", "nf4", "padded")
+    assert (read.job.micro_batch, read.job.loss.cross_entropy) == (6, "tiled")
+    sampling = read.job.sampling
+    assert (sampling.vllm_share, sampling.sleeps, sampling.shares_weights) == (0.5, True, True)
+
+
+def test_what_a_script_computes_is_told_where_it_decides(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TRL.replace("longest - prompt", "longest // count(rows)"))
+
+    (unknown,) = read_file(path, "trl").unknown
+
+    assert unknown.key == "max_completion_length"
+
+
+def test_a_script_that_is_no_python_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("GRPOConfig(")
+    with pytest.raises(RecipeError, match="cannot be read as Python"):
+        read_file(path, "trl")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.py", "x = " + "-" * 20_000 + "1"),
+        ("train.py", "x = a" + ".b" * 20_000),
+        ("train.ipynb", "[" * 100_000),
+        ("train.ipynb", "[]"),
+        ("train.ipynb", '{"cells": null}'),
+        ("train.ipynb", '{"cells": ["a"]}'),
+        ("train.ipynb", '{"cells": [{"cell_type": "code", "source": 1}]}'),
+        ("train.ipynb", '{"cells": [{"cell_type": "code", "source": [1]}]}'),
+    ],
+    ids=["dashes", "dots", "brackets", "list", "null", "text", "number", "numbers"],
+)
+def test_what_is_no_script_and_no_notebook_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(RecipeError, match="cannot be read as Python"):
+        read_file(path, "trl")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "data"),
+    [
+        ('load_dataset("json", data_files="mine.jsonl", split="train")', {"path": "mine.jsonl"}),
+        (
+            'load_dataset("json", data_files=[FILE, "b.csv"])["train"]',
+            {"path": ["a.jsonl", "b.csv"]},
+        ),
+        (
+            'load_dataset("json", data_files={"train": FILE, "test": "b.jsonl"}, split="test")',
+            {"path": "b.jsonl"},
+        ),
+        (
+            'load_dataset("some/pairs", split="train_prefs").map(asked).shuffle(seed=1)',
+            {"path": "some/pairs", "splits": {"train": "train_prefs"}},
+        ),
+        (
+            'load_dataset("some/pairs")["train_prefs"]',
+            {"path": "some/pairs", "splits": {"train": "train_prefs"}},
+        ),
+        ('load_dataset("json", data_files=sys.argv[1], split="train")', {"path": NO_DATA}),
+        ('load_dataset("json", data_files={"test": FILE}, split="train")', {"path": NO_DATA}),
+        ("made()", {"path": NO_DATA}),
+    ],
+)
+def test_the_rows_that_a_script_of_pairs_loads_are_those_of_the_recipe(
+    tmp_path: Path, loaded: str, data: JsonDict
+) -> None:
+    path = tmp_path / "pairs.py"
+    path.write_text(PAIRS.replace("LOADED", loaded))
+
+    text = recipe_text(path, read_file(path, "trl"))
+    recipe = yaml.safe_load(text)
+
+    assert recipe["method"] == "dpo"
+    assert {key: recipe["data"].get(key) for key in ("path", "splits")} == {"splits": None, **data}
+    assert f"put your own in place of {NO_DATA}" in text or data["path"] != NO_DATA
+
+
+def test_a_part_of_a_split_is_told_as_a_recipe_has_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.py"
+    loaded = 'load_dataset("json", data_files=FILE, split="train[:90%]")'
+    path.write_text(PAIRS.replace("LOADED", loaded))
+
+    text = recipe_text(path, read_file(path, "trl"))
+
+    assert "[:90%] of split train" in text
+    assert yaml.safe_load(text)["data"]["path"] == "a.jsonl"
