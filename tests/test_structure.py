@@ -240,11 +240,7 @@ def test_the_page_on_the_architecture_has_the_stages_in_their_order() -> None:
 
 
 def test_every_folder_is_a_stage_or_the_base() -> None:
-    folders = {
-        path.name
-        for path in SOURCE.iterdir()
-        if path.is_dir() and not path.name.startswith(("_", "."))
-    }
+    folders = {path.relative_to(SOURCE).parts[0] for path in MODULES if path.parent != SOURCE}
 
     assert folders <= {*ROOM_NODES, *FOLDERS_WITHOUT_CODE}
 
