@@ -43,6 +43,8 @@ What is known, and from where:
   way.
 """
 
+import math
+import random
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -92,6 +94,22 @@ KERNELS: Mapping[str, Mapping[str, Any]] = {
 UNGROUPED_GPTQ = ("TheBloke/Llama-2-70B-GPTQ", "TheBloke/Mixtral-8x7B-Instruct-v0.1-GPTQ")
 ORCA_LONGEST_TOKENS = 2495
 ORCA_LONGEST_JOINED_TOKENS = {4: 3091, 8: 4296}
+ORCA_TEXTS, ORCA_MEAN_TOKENS, ORCA_SPREAD = 2000, 289, 0.74
+"""Texts, their mean length from tokens per second and step times, and the standard deviation of its
+logarithm with which the longest of so many is ORCA_LONGEST_TOKENS.
+"""
+
+
+def orca_passes(micro_batch: int, *, joined: bool) -> list[float]:
+    """Return tokens of a row in successive passes over texts with these figures: as long as its
+    longest text, or its texts joined.
+    """
+    mean = math.log(ORCA_MEAN_TOKENS) - ORCA_SPREAD**2 / 2
+    draw, passes = random.Random(0).lognormvariate, []
+    for _ in range(ORCA_TEXTS // micro_batch):
+        texts = [min(draw(mean, ORCA_SPREAD), ORCA_LONGEST_TOKENS) for _ in range(micro_batch)]
+        passes.append(sum(texts) if joined else max(texts))
+    return passes
 
 
 def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:

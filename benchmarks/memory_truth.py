@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+import memory_fms
 import memory_rows
 from brimful.base.env import cache_folder
 from brimful.base.errors import BrimfulError
@@ -32,6 +33,7 @@ from brimful.integrations.other_tools.stand_ins import ForeignStep, PeftAdapter,
 from brimful.integrations.other_tools.stand_ins.attention import FLASH2, FLASH2_REPEATED
 from brimful.model import catalog as models
 from brimful.planning.allocator import CachingAllocator, Usage
+from brimful.planning.longest_pass import SOME_PASSES
 from brimful.planning.memory import (
     RESERVED_SHARE,
     Footprint,
@@ -40,7 +42,7 @@ from brimful.planning.memory import (
     footprint,
     peaks_alone,
 )
-from brimful.planning.ragged import PADDED_FRACTIONS, reserved_over
+from brimful.planning.ragged import reserved_over
 from brimful.planning.step import Lora, canonical
 from brimful.planning.step_sequence import SECOND_STEP, sequence_of_steps
 from brimful.planning.target import target_of
@@ -165,10 +167,17 @@ def predict(stack: Stack) -> Footprint:
     )
     peaks = peaks_alone(replayed, RESERVED_SHARE[stack.quantize != "none"])
     if stack.lengths != "fixed" and not stack.empties_cache_every:
-        rows = [_rows(stack) * each for each in PADDED_FRACTIONS]
         replays = Replays(StoredTraces(spec_of(stack), cache_folder() / "traces"))
-        peaks = reserved_over(replays, rows, target.workspace_bytes)
+        peaks = reserved_over(replays, varying_rows(stack), target.workspace_bytes)
     return footprint(replayed, target, _rows(stack), peaks)
+
+
+def varying_rows(stack: Stack) -> list[float]:
+    """Rows of a run's successive passes over texts of the data set's lengths, the longest last."""
+    tokens = memory_fms.orca_passes(stack.micro_batch, joined=stack.lengths == "padding_free")
+    full = _rows(stack)
+    rows = [full * min(1.0, each / stack.sequence_length) for each in tokens]
+    return [*rows[: SOME_PASSES - 1], full]
 
 
 def _rows(stack: Stack) -> int:
