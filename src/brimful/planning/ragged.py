@@ -5,8 +5,7 @@ that they left, and with each new length what is reserved grows, over tens of pa
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from brimful.planning.block_rows import Irregular
 from brimful.planning.longest_pass import SOME_PASSES
@@ -69,10 +68,14 @@ def reserved_over(
     alone = replays.at(max(rows), workspace_bytes, in_one_pass=in_one_pass)
     least = alone.usage.peak_reserved_bytes
     name = f"run of {','.join(f'{size:g}' for size in rows)}{' in one pass' * in_one_pass}"
-    make = partial(_run_of, trace_of, tuple(rows))
+
+    def run() -> Trace:
+        """Return a run of steps; the first step of the first size is its start, too."""
+        return sequence_of_steps([trace_of(size) for size in (rows[0], *rows)])
+
     try:  # the workspaces are in the traces already
-        run = Replayed(make, 0, f"{name}/{workspace_bytes}", replays.known)
-        reserved = run.usage.peak_reserved_bytes
+        replayed = Replayed(run, 0, f"{name}/{workspace_bytes}", replays.known)
+        reserved = replayed.usage.peak_reserved_bytes
     except Irregular:
         return ReservedPeaks(least, least, least, VARYING_SHARE)
     return ReservedPeaks(min(least, reserved), reserved, max(least, reserved), RAGGED_SHARE)
@@ -83,8 +86,3 @@ def high_at_least(alone: Replayed) -> float:
     alone, which other lengths only add to.
     """
     return RAGGED_SHARE[1] * alone.usage.peak_reserved_bytes
-
-
-def _run_of(trace_of: Callable[[float], Trace], order: Sequence[float]) -> Trace:
-    """Return a run of steps; the first step of the first size is its start, too."""
-    return sequence_of_steps([trace_of(size) for size in (order[0], *order)])
