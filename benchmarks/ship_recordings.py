@@ -145,17 +145,18 @@ CPUS = {
 
 @dataclass(frozen=True)
 class Question:
-    """A recipe on one or several devices.
+    """A recipe on several devices, none of which is looked at closely: that takes long and asks for
+    no other step.
 
     Attributes:
         name: Says it.
         words: Of the recipe.
-        device: Its name, in the catalog or among `CPUS`.
+        devices: Their names, in the catalog or among `CPUS`.
     """
 
     name: str
     words: tuple[str, ...]
-    device: str
+    devices: tuple[str, ...]
 
     @property
     def recipe(self) -> Recipe:
@@ -163,9 +164,9 @@ class Question:
         return load(self.words[0], list(self.words[1:]))
 
     @property
-    def group(self) -> Group:
-        """Return its device."""
-        return group_of(CPUS.get(self.device) or devices.get(self.device), 1)
+    def groups(self) -> list[Group]:
+        """Return its devices, one by one."""
+        return [group_of(CPUS.get(name) or devices.get(name), 1) for name in self.devices]
 
     @property
     def model_type(self) -> str:
@@ -177,7 +178,7 @@ class Question:
 
 
 def questions() -> Iterator[Question]:
-    """Yield all questions that record nothing, those about one recipe or model together."""
+    """Yield all questions that record nothing."""
     for model in (*MODELS, *NEWER):
         found = models.find(model)
         length = min(LENGTH, (found and found.context) or LENGTH)
@@ -185,17 +186,11 @@ def questions() -> Iterator[Question]:
         for method, words in METHODS.items():
             if method == "full" and model in NEWER:
                 continue
-            whole = (*start, "batch.sequences=16", *words)
-            for device in CARDS if method == "LoRA" and model in MODELS else CARDS[:2]:
-                yield Question(f"{model} {method}, {device}", whole, device)
+            cards = CARDS if method == "LoRA" and model in MODELS else CARDS[:2]
+            yield Question(f"{model} {method}", (*start, "batch.sequences=16", *words), cards)
     for name in RECIPES:
-        for device in CARDS:
-            yield Question(f"{name}, {device}", (name,), device)
-    for name in SMALL:
-        for device in CPUS:
-            yield Question(f"{name}, {device}", (name,), device)
-    for device in devices.names():
-        yield Question(f"{EVERYWHERE}, {device}", (EVERYWHERE,), device)
+        yield Question(name, (name,), (*CARDS, *(CPUS if name in SMALL else ())))
+    yield Question(EVERYWHERE, (EVERYWHERE,), tuple(devices.names()))
 
 
 class AskedTraces:
@@ -218,18 +213,18 @@ class AskedTraces:
         return self._replays[key]
 
 
-def ask(question: Question, families: StoredFamilies) -> str | None:
-    """Plan what a question asks for; return why that cannot be."""
+def ask(question: Question, families: StoredFamilies) -> list[str]:
+    """Plan what a question asks for; return why that cannot be, on devices where it cannot."""
     try:
-        traces, group = AskedTraces(families), question.group
-        # Two of them: neither is looked at closely, which takes long and asks for no other step.
-        (found, _) = survey_jobs(question.recipe, [group, group], SurveyRequest(traces))
-        if isinstance(found, Surveyed) and found.verdict != "fits":
-            derived = found.derived
-            remedies(derived.prepared, traces, recomputes=derived.plan.recompute)
+        traces = AskedTraces(families)
+        surveyed = survey_jobs(question.recipe, question.groups, SurveyRequest(traces))
+        for found in surveyed:
+            if isinstance(found, Surveyed) and found.verdict != "fits":
+                derived = found.derived
+                remedies(derived.prepared, traces, recomputes=derived.plan.recompute)
     except BrimfulError as error:
-        return str(error)
-    return None
+        return [str(error)]
+    return [found.reason for found in surveyed if not isinstance(found, Surveyed)]
 
 
 class Shipping(StoredFamilies):
@@ -362,7 +357,7 @@ def main() -> None:
             break
         before = len(families.missing)
         why = ask(question, families)
-        print(question.name, why or "", flush=True)
+        print(question.name, *why, flush=True)
         if len(families.missing) > before:
             families.write()
 

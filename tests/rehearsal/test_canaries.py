@@ -3,7 +3,6 @@ a few of them are made anew. And they serve what is asked.
 """
 
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 
@@ -77,16 +76,9 @@ def test_archives_are_half_as_large_as_they_were() -> None:
     assert sum(path.stat().st_size for path in FOLDER.glob("*.zip")) <= 3_580_000
 
 
-def _grouped() -> Iterator[tuple[str, list[Question]]]:
-    groups: dict[str, list[Question]] = {}
-    for question in questions():
-        groups.setdefault(question.name.partition(",")[0], []).append(question)
-    yield from groups.items()
-
-
-@pytest.mark.parametrize("group", [pytest.param(asked, id=name) for name, asked in _grouped()])
+@pytest.mark.parametrize("question", [pytest.param(each, id=each.name) for each in questions()])
 def test_what_ships_serves_what_is_asked(
-    group: list[Question], monkeypatch: pytest.MonkeyPatch
+    question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No plan of a shipped recipe, or of one of the models most asked for, records anything on any
     kind of device. Where one would, run benchmarks/ship_recordings.py.
@@ -97,9 +89,7 @@ def test_what_ships_serves_what_is_asked(
         recordings.append(key.spec.key())
 
     monkeypatch.setattr("brimful.rehearsal.store._recorded", refuse)
-    families = StoredFamilies(None)
 
-    for question in group:
-        ask(question, families)
+    ask(question, StoredFamilies(None))
 
     assert recordings == []
