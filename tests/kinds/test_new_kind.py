@@ -103,15 +103,12 @@ def test_a_kind_of_pairs_is_planned_trained_scored_and_reported(
 
 
 @pytest.mark.usefixtures("_pairs")
-@pytest.mark.parametrize(
-    ("method", "compiled"), [("prefer", "none"), (BESIDE_BASE, "none"), (BESIDE_BASE, "blocks")]
-)
-@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+@pytest.mark.parametrize("method", ["prefer", BESIDE_BASE])
 def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
-    preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, method: str, compiled: str
+    preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     recipe, data = _full_rows(preferring, f"method={method}")
-    spec = replace(_step_of(recipe), compiled=compiled)  # type: ignore[arg-type]
+    spec = _step_of(recipe)
     planned = record_training(spec, config_of(spec), PAIRS)
 
     micro, model = _real_micro_batch(data), _real_model(data)

@@ -32,6 +32,7 @@ from brimful.data.batches import MicroBatch
 from brimful.kinds.pairs import PairRunData, _kept
 from brimful.kinds.run_data import ScoringOptions, gather
 from brimful.planning.family_key import family_keys_of
+from brimful.planning.step import Compiled
 from brimful.planning.trace import KINDS
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
@@ -49,6 +50,8 @@ WAYS = {
     "with sft": ["preference.sft_weight=0.5"],
     "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
 }
+COMPILED = {"compiled": [*WAYS["in passes"], "adapter.targets=[q_proj]"]}
+"""Every adapted layer is compiled by itself."""
 OTHER_ADAPTERS = {"nf4": ["quantize=nf4"], "dora": ["adapter.dora=true"]}
 
 
@@ -300,21 +303,17 @@ def test_a_reference_that_was_stopped_is_gone_on_with(
         _kept(file)
 
 
-@pytest.mark.parametrize(
-    ("way", "compiled"), [*((way, "none") for way in WAYS), ("in passes", "blocks")]
-)
+@pytest.mark.parametrize("way", [*WAYS, "compiled"])
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
-    preferring: MakeRecipe,
-    way: str,
-    compiled: str,
+    preferring: MakeRecipe, way: str
 ) -> None:
     """Rows, peak and logits, whose pieces are smaller than all of them."""
-    spec = step_of(preferring(*WAYS[way], "plan.loss_chunk=100"))
-    spec = replace(spec, compiled=compiled)  # type: ignore[arg-type]
+    recipe = preferring(*(WAYS | COMPILED)[way])
+    compiled: Compiled = "blocks" if way in COMPILED else "none"
+    spec = replace(step_of(recipe), loss_chunk=100, compiled=compiled)
     planned = record_training(spec, config_of(spec), PAIRS)
 
-    recipe = preferring(*WAYS[way])
     data = gather(recipe, str(recipe.model))
     model = data.build(plans.plan(data.planned), torch.device("cpu"))
     measured = measure_steps(model, spec, PAIRS)
