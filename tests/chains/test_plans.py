@@ -17,10 +17,11 @@ from brimful.base.errors import DeviceError, RequestError
 from brimful.base.units import GIB
 from brimful.chains import devices, plans
 from brimful.chains.limits import Limits, answers
-from brimful.chains.surveyed_devices import Known, survey_each
+from brimful.chains.surveyed_devices import Known
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.calibration import Calibration, Correction
 from brimful.hardware.device import Abilities, Device
+from brimful.hardware.groups import Group
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 from brimful.planning.budget import Budget
@@ -289,7 +290,7 @@ def test_the_smallest_device_is_the_first_whose_own_plan_fits(
     rows = sorted(map(catalog.get, catalog.names()), key=lambda row: row.memory_bytes)
     holding = [row for row in rows if row.kind == "cuda" and row.memory_bytes > least_bytes]
     with kept_traces() as traces:
-        entries = survey_each(recipe, holding, traces, Known(model))
+        entries = plans.survey_groups(recipe, [*map(Group, holding)], traces, Known(model))
     fitting = [
         entry.device.name
         for entry in entries
@@ -362,6 +363,21 @@ def test_a_study_is_planned_variant_by_variant(tiny: MakeRecipe) -> None:
     table, line = entry.to_json()["job"], answer_lines([entry], 200)[0]
     assert [phase["variant"] for phase in table["phases"]] == ["small", "huge"]
     assert "the run leaves it out, 1 of 2 fit" in line
+
+
+def test_a_model_that_a_job_trains_first_is_timed_here_where_no_other_device_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timed: set[int] = set()
+    monkeypatch.setattr(
+        "brimful.rehearsal.timed_steps.time_passes",
+        lambda spec, *_: timed.add(spec.sequence_length),
+    )
+    recipe = load("unit-rft-offline", ["sequence_length=128"])
+    plans.survey(recipe, "here,T4")
+    assert not timed
+    plans.survey(recipe)
+    assert timed == {128, load("unit-base").sequence_length}
 
 
 def test_tokens_of_short_examples_are_more_steps() -> None:

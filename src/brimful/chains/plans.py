@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from brimful.base.console import Say, silent
-from brimful.base.errors import PlanError, RequestError
+from brimful.base.errors import DeviceError, PlanError, RequestError
 from brimful.base.types import Numbers
 from brimful.chains.devices import conditions, facts_of, groups_of, here
 from brimful.chains.job import as_trained, job_of
@@ -16,15 +16,15 @@ from brimful.chains.surveyed_devices import (
     Known,
     cost_surveyed,
     survey_closely,
-    survey_each,
     survey_group,
+    with_remedy,
 )
 from brimful.data.counts import count
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.groups import Group
 from brimful.planning.cost import costed
-from brimful.planning.derive import derive
+from brimful.planning.derive import derive, derive_with_memory
 from brimful.planning.job import ORDER
 from brimful.planning.plan import Plan
 from brimful.planning.specs import model_facts
@@ -117,12 +117,14 @@ def survey_jobs(
         for name, each in recipes.items():
             told = f"device {number} of {len(groups)}: {group.name}" if not is_only else name
             asked.progress(told or group.name)
-            look = partial(_survey_one, each, group, known[name], asked)
+            is_variant = recipe.study is not None and name in recipe.study.variants
+            measures = is_only and not is_variant  # one of them is looked at closely below
+            look = partial(_survey_one, each, group, known[name], asked, measures=measures)
             is_main = not name
             entries[name] = look(closely=is_only and is_main, remedied=is_main and asked.remedied)
         if is_only and "" not in recipes:
             most = _needs_most(entries)
-            look = partial(_survey_one, recipes[most], group, known[most], asked)
+            look = partial(_survey_one, recipes[most], group, known[most], asked, measures=True)
             entries[most] = look(closely=True)
         planned = "" if "" in recipes else _needs_most(entries)
         main = entries[planned]
@@ -151,11 +153,12 @@ def _survey_one(
     asked: "SurveyRequest",
     *,
     closely: bool = False,
+    measures: bool = False,
     remedied: bool = False,
     more: bool = False,
 ) -> Surveyed | Unplanned:
-    """One training on a device or several, or the reason why it has no plan there; `more`: where
-    several do not surely hold it, look for the number that does.
+    """One training on a device or several, or the reason why it has no plan there; `measures`: as
+    in `facts_of`; `more`: where several do not surely hold it, look for the number that does.
 
     Raises:
         PlanError, RequestError: the same of a device that is looked at `closely`.
@@ -164,12 +167,11 @@ def _survey_one(
     try:
         if group.count > 1:
             return survey_group(recipe, group, traces, known, prices, closely=closely or more)
+        facts = known.facts(recipe, group.device, measures=measures)
         if not closely:
-            (entry,) = survey_each(recipe, [group.device], traces, known, remedied=remedied)
-            if isinstance(entry, Unplanned):
-                return entry
+            entry = Surveyed(derive_with_memory(recipe, group.device, traces, facts))
+            entry = with_remedy(entry, traces) if remedied else entry
             return cost_surveyed(entry, prices, known.data)
-        facts = known.facts(recipe, group.device, measures=True)
 
         def answered(entry: Surveyed) -> None:
             asked.progress.answered(cost_surveyed(entry, prices, known.data))
@@ -177,7 +179,7 @@ def _survey_one(
         tell = answered if asked.progress.is_heard and not recipe.makes_several_runs else None
         closest = survey_closely(recipe, group.device, traces, facts, tell)
         return cost_surveyed(closest, prices, known.data)
-    except (PlanError, RequestError) as error:
+    except (PlanError, RequestError, DeviceError) as error:
         if closely:
             raise
         return Unplanned(group.named_device, str(error))

@@ -1,10 +1,9 @@
 """A recipe on one surveyed device: its plan, its cost, and what would help if it does not fit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from brimful.base.console import Say, silent
 from brimful.base.errors import DeviceError, PlanError
 from brimful.base.types import JsonDict, Numbers
 from brimful.chains.devices import conditions, conditions_of_group, facts_of
@@ -19,7 +18,7 @@ from brimful.planning.remedies import cheapest_remedy, least_bytes, remedies
 from brimful.planning.specs import ModelFacts
 from brimful.planning.spread import derive_spread, enough
 from brimful.planning.survey import Tracer, prepare, table_sizes
-from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.planning.surveyed import Surveyed
 from brimful.planning.timing import NEW_LENGTHS
 from brimful.recipe import Recipe
 
@@ -123,39 +122,7 @@ def _with_data(plan: Plan, data: Counted, recipe: Recipe) -> Plan:
     return replace(plan, choices=choices, predicted=predicted, time_terms=terms)
 
 
-def survey_each(
-    recipe: Recipe,
-    devices: Sequence[Device],
-    traces: Tracer,
-    known: Known,
-    progress: Say = silent,
-    *,
-    remedied: bool = False,
-) -> list[Surveyed | Unplanned]:
-    """Derive a plan for every device, or the reason why there is none.
-
-    Args:
-        recipe: What to train.
-        devices: Catalog rows, or this machine.
-        traces: Gives the trace of a declared step.
-        known: What is known of the recipe on any device.
-        progress: Is told what is being done.
-        remedied: Where it does not surely fit, look for the cheapest change that makes it fit.
-    """
-    surveyed: list[Surveyed | Unplanned] = []
-    for number, device in enumerate(devices, 1):
-        progress(f"device {number} of {len(devices)}: {device.name}")
-        try:
-            entry = Surveyed(
-                derive_with_memory(recipe, device, traces, known.facts(recipe, device))
-            )
-            surveyed.append(_with_remedy(entry, traces) if remedied else entry)
-        except (PlanError, DeviceError) as error:
-            surveyed.append(Unplanned(device, str(error)))
-    return surveyed
-
-
-def _with_remedy(entry: Surveyed, traces: Tracer) -> Surveyed:
+def with_remedy(entry: Surveyed, traces: Tracer) -> Surveyed:
     """Return the entry with the cheapest change that makes it fit, where it does not surely."""
     if entry.verdict == "fits":
         return entry
