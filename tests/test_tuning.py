@@ -32,6 +32,8 @@ from brimful.base.errors import (
 )
 from brimful.base.rundir import read_json
 from brimful.chains import pipeline, plans, run_plan, scoring, study, training_session
+from brimful.chains.measured_phases import phases_beside_measured
+from brimful.chains.phases import Member
 from brimful.chains.task_scores import EvaluationRequest
 from brimful.generation.export import export
 from brimful.generation.export_gguf import export_gguf
@@ -47,6 +49,7 @@ from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
 from brimful.report.base_to_tuned import base_to_tuned
 from brimful.runs import read_run
+from brimful.runs.measurements import stage_times_s
 from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop
 from brimful.training.admission import holds_no_work, status_of
@@ -612,6 +615,11 @@ def test_a_model_that_another_recipe_trains_is_trained_first(
     assert read_json(folder / "data.json")["base"]["source"] == str(
         (folder.parent / "first" / "model").resolve()
     )
+    before, own = phases_beside_measured(recipe, None, [Member("", recipe)])
+    assert (before["name"], own["name"]) == ("training of first", "training")
+    took = stage_times_s(read_run(folder.parent / "first"))["total_time_s"]
+    assert before["measured_s"] == took
+    assert before["expected_s"] > 0
 
 
 BAD = {

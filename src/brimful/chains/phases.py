@@ -115,15 +115,20 @@ def trained_first(recipe: Recipe) -> Recipe | None:
     """Return the recipe of the training that has to come first, where `model` is `recipe:NAME`;
     None where it is not, or that model has been trained.
     """
-    if not isinstance(recipe.model, str) or not recipe.model.startswith(OF_RECIPE):
-        return None
     from brimful.runs.files import MODEL_FOLDER  # noqa: PLC0415 - plans of other recipes do without
 
+    first = recipe_before(recipe)
+    return None if first is None or (folder_of(first) / MODEL_FOLDER).is_dir() else first
+
+
+def recipe_before(recipe: Recipe) -> Recipe | None:
+    """Return the recipe that trains the model of this one, where `model` is `recipe:NAME`."""
+    if not isinstance(recipe.model, str) or not recipe.model.startswith(OF_RECIPE):
+        return None
     # Its texts are counted where the classifier's lie.
     data = recipe.data.model_dump(include=_READ_AS) | {"path": list(recipe.data.paths)}
     named = load(recipe.model.removeprefix(OF_RECIPE))
-    first = beside(recipe_of_encoder(named, recipe, lambda: data), recipe)
-    return None if (folder_of(first) / MODEL_FOLDER).is_dir() else first
+    return beside(recipe_of_encoder(named, recipe, lambda: data), recipe)
 
 
 def beside(base: Recipe, recipe: Recipe) -> Recipe:
