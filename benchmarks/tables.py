@@ -104,6 +104,7 @@ def table() -> str:
         *_where_made("model_type_plans", _plans_of_types),
         *_where_made("catalog_ids", _catalog_ids),
         *_where_made("published_2026", _published_2026),
+        *_where_made("declared_jobs", _declared_jobs),
         *_where_made("memory_brim", _memory_brim),
         *_where_made("start_cpu", _start),
         *_where_made("jobs_measured", _jobs),
@@ -1384,6 +1385,24 @@ def _published_2026(name: str) -> tuple[str, str, str]:
         f"{told['planned']} of {told['rows']} planned; median absolute error"
         f" {100 * told['median_absolute_error']:.0f} %, {told['too_small']} too small; errors in %:"
         f" {errors}",
+        source,
+    )
+
+
+def _declared_jobs(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    rows, inside = record["versions_known"], record["inside"]
+    told = "; ".join(
+        f"{group}: {row['rows']} rows, median error {row['median_percent']} %, nine tenths"
+        f" {row['ninetieth_percent']}, inside {row['inside_left_out']} (high over low"
+        f" {row['high_over_low']})"
+        for group, row in {**rows, **record["one_unknown"]}.items()
+    )
+    return (
+        "Memory that runs of other tools published, beside plans of their files; intervals widened by"
+        " what holds nine tenths of all other sources",
+        f"{inside['source_left_out']} of {inside['rows']} inside with their source left out,"
+        f" {inside['shipped']} as shipped; {told}",
         source,
     )
 

@@ -67,7 +67,7 @@ ROOM_NODES = {
     "evaluation": 33_000,
     "kinds": 17_000,
     "rehearsal": 40_300,
-    "integrations": 44_750,
+    "integrations": 45_000,
     "report": 101_000,
     "chains": 39_250,
     "notebook": 8_500,

@@ -146,7 +146,7 @@ def test_intervals_lie_around_the_values_and_allocated_below_reserved(
 def test_a_context_takes_no_less_than_nothing_however_little_is_known_of_it(
     by_hand: Make,
 ) -> None:
-    """As of a Tesla T4, whose context is 83 MiB, give or take 250: a tiny model had less than no
+    """As of a V100, whose context is 218 MiB, give or take 250: a tiny model had less than no
     memory at the lower end.
     """
     doubtful = dataclasses.replace(GPU, context_uncertainty_bytes=250 * MIB)
@@ -410,7 +410,7 @@ def test_what_surely_fits_reserves_no_more_than_the_device_has(by_hand: Make) ->
     """The allocator frees what it only caches; what may not fit may take more."""
     made = Replayed(lambda: by_hand().at(20), GPU.workspace_bytes)
     usage = made.usage
-    peaks = ReservedPeaks(usage.peak_reserved_bytes, 3 * GIB, 5 * GIB, (0.9, 1.2))
+    peaks = ReservedPeaks(usage.peak_reserved_bytes, 5 * GIB, (0.9, 1.2))
 
     found = footprint(made, GPU, 20, peaks)
 

@@ -59,11 +59,6 @@ def family_notes(texts: Iterable[str]) -> list[str]:
     return [note for name in dict.fromkeys(names) if (note := catalog.family_note(name))]
 
 
-def is_group(text: str) -> bool:
-    """Return whether a text begins like a number of devices."""
-    return _GROUP.fullmatch(text) is not None
-
-
 def parse(text: str) -> Group:
     """Return the devices of the catalog that a text names.
 

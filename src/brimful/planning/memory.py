@@ -327,26 +327,24 @@ class ReservedPeaks:
 
     Attributes:
         least: Peak with the longest pass alone.
-        expected: Peak with the lengths of the run.
-        most: Peak in the worst of the orders of lengths that were tried.
-        share: Measured over predicted, 5th percentile of `least` and 95th of `most`.
+        expected: Peak with the lengths of the run, at least that.
+        share: Measured over predicted, 5th percentile of `least` and 95th of `expected`.
     """
 
     least: int
     expected: int
-    most: int
     share: Bounds
 
     @property
     def high(self) -> float:
         """The upper end, if the allocator frees nothing that it caches."""
-        return self.share[1] * self.most
+        return self.share[1] * self.expected
 
 
 def peaks_alone(replayed: Replayed, share: Bounds = RESERVED_SHARE[False]) -> ReservedPeaks:
     """Return the peaks of a run whose passes are all like the traced ones."""
     reserved_bytes = replayed.usage.peak_reserved_bytes
-    return ReservedPeaks(reserved_bytes, reserved_bytes, reserved_bytes, share)
+    return ReservedPeaks(reserved_bytes, reserved_bytes, share)
 
 
 def footprint(

@@ -77,8 +77,8 @@ def reserved_over(
         replayed = Replayed(run, 0, f"{name}/{workspace_bytes}", replays.known)
         reserved = replayed.usage.peak_reserved_bytes
     except Irregular:
-        return ReservedPeaks(least, least, least, VARYING_SHARE)
-    return ReservedPeaks(min(least, reserved), reserved, max(least, reserved), RAGGED_SHARE)
+        return ReservedPeaks(least, least, VARYING_SHARE)
+    return ReservedPeaks(least, max(least, reserved), RAGGED_SHARE)
 
 
 def high_at_least(alone: Replayed) -> float:

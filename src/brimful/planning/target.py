@@ -19,9 +19,9 @@ WORKSPACES = 2
 """Number of workspaces: the forward pass and autograd's thread have a handle each."""
 CONTEXT_MIB_PER_MULTIPROCESSOR = 3.37
 """Slope over 20 NVIDIA GPUs that ran one program (40 readings of nvidia-smi, residual 24 MiB)."""
-CONTEXT_OFFSET_MIB = {(8, 0): 67, (9, 0): 184, (10, 0): 273}
+CONTEXT_OFFSET_MIB = {(7, 5): 6, (8, 0): 67, (9, 0): 184, (10, 0): 273}
 """Difference of these generations from the slope. Measured: RTX 6000 Ada 426 MiB, H100 609
-to 620 MiB (torch 2.10).
+to 620 MiB (torch 2.10), T4 140.9 MiB (one reading).
 """
 CONTEXT_DEFAULT_OFFSET_MIB = -52
 CONTEXT_UNCERTAINTY_MIB = {True: 75, False: 250}

@@ -159,6 +159,29 @@ def test_packed_rows_of_torchtune_need_a_length(tmp_path: Path) -> None:
     assert "tokenizer.max_seq_len" in [each.key for each in read.unknown]
 
 
+@pytest.mark.parametrize(
+    ("version", "loss", "upcast", "adapter"),
+    [
+        ("0.25.1", "torch", "norms", "fp32"),
+        ("0.27", "torch", "none", "bf16"),
+        ("1.16", "tiled", "none", "bf16"),
+    ],
+)
+def test_a_version_of_trl_that_is_named_is_planned(
+    tmp_path: Path, version: str, loss: str, upcast: str, adapter: str
+) -> None:
+    text = "model_name_or_path: meta-llama/Llama-3.2-1B\ndtype: bfloat16\nbf16: true\n"
+    path = _file(tmp_path, text + "use_peft: true\nload_in_4bit: true\n")
+
+    job = read_file(path, "trl", [f"trl_version={version}"]).job
+    unknown = read_file(path, "trl", ["trl_version=new"]).unknown
+
+    assert job is not None
+    assert job.adapter is not None
+    assert (job.loss.cross_entropy, job.upcast, job.adapter.dtype) == (loss, upcast, adapter)
+    assert {each.key for each in unknown} == {"trl_version"}
+
+
 def test_older_names_of_trl_mean_the_loss_of_that_time(tmp_path: Path) -> None:
     """Over whole logits, upcast again by accelerate; recomputation is off and reentrant unless the
     file says otherwise.

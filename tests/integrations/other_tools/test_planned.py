@@ -17,6 +17,7 @@ from brimful.hardware import catalog
 from brimful.integrations.other_tools.division import PartlyHeld
 from brimful.integrations.other_tools.job import Sampling, TrainingJob
 from brimful.integrations.other_tools.planned import (
+    DECLARED_SHARE,
     JobTraces,
     PlannedJob,
     job_traces,
@@ -120,6 +121,9 @@ def test_a_term_that_may_be_absent_widens_the_low_end_by_its_share(
     assert partly.footprint.driver.low == pytest.approx(
         (1 - adapters / tensors) * whole.footprint.driver.low, rel=1e-3
     )
+    assert partly.footprint.allocated.low == pytest.approx(
+        (1 - adapters / tensors) * whole.footprint.allocated.low, rel=1e-3
+    )
     assert partly.footprint.driver.value == pytest.approx(whole.footprint.driver.value)
     assert partly.step_s is not None
     assert partly.largest is None
@@ -140,7 +144,9 @@ def test_one_of_eight_devices_holds_an_eighth_of_what_is_divided(
     assert partly.terms["weights"] == pytest.approx(weights / 8, rel=1e-3)
     assert partly.terms["optimizer states"] == pytest.approx((states + masters) / 8, rel=1e-3)
     assert partly.terms["communication buffers"] == 1000
-    assert partly.driver.high - whole.driver.high == pytest.approx(masters + 1000)
+    assert partly.driver.high - whole.driver.high == pytest.approx(
+        DECLARED_SHARE[1] * (masters + 1000)
+    )
     assert _plan(replace(job, held=held), traces).step_s is None
 
 
@@ -194,6 +200,13 @@ def test_rows_longer_than_a_model_was_made_for_are_planned_where_positions_are_a
 def test_flash_attn_does_not_run_on_older_devices(job: TrainingJob, refuses: Refuses) -> None:
     with refuses(PlanError, names=["Tesla T4", "sdpa"]):
         step_of(replace(job, attention="flash2"), look_up(job.model), catalog.get("T4"))
+
+
+def test_a_model_without_fused_attention_is_planned_with_whole_scores(job: TrainingJob) -> None:
+    name = "openai/gpt-oss-20b"
+    step = step_of(replace(job, model=name, attention="sdpa"), look_up(name), L4)
+
+    assert (step.attention, step.flash) == ("eager", False)
 
 
 def test_a_published_type_that_nobody_knows_is_refused(job: TrainingJob, refuses: Refuses) -> None:

@@ -147,6 +147,7 @@ CHANGES: Mapping[str, Changes] = {
         "model_name_or_path": "meta-llama/Llama-3.2-3B",
         "dtype": "float32",
         "torch_dtype": "float16",
+        "trl_version": "0.21",
         "attn_implementation": "flash_attention_2",
         "use_flash_attention_2": True,
         "use_peft": False,

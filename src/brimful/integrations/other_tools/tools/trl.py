@@ -7,6 +7,7 @@ trl/scripts/sft.py (what is handed to the model), trl/kernels/chunked_logprob.py
 trl/trainer/{dpo,kto,grpo}_{config,trainer}.py (defaults, passes of the reference).
 """
 
+import re
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -46,6 +47,7 @@ _OF_WHOLE_LOGITS: Json = {"max_prompt_length": 512}
 cut, and are taken to be as long.
 """
 _BETA_OF_WHOLE_LOGITS = 0.04
+_VERSION = "trl_version"
 DEFAULTS = {
     **hf.DEFAULTS,
     **defaults_at("trl/trainer/base_config.py", {"gradient_checkpointing": True, "bf16": None}),
@@ -70,6 +72,7 @@ DEFAULTS = {
     **defaults_at("trl/trainer/grpo_config.py", _OF_REWARDS),
     **defaults_at("trl 0.19, trl/trainer/grpo_config.py", _OF_WHOLE_LOGITS),
     **defaults_at("Unsloth's scripts", {"unsloth": False}),
+    **defaults_at("the user, in words of brimful's", {_VERSION: None}),
     **defaults_at(
         "trl/trainer/model_config.py",
         {
@@ -106,14 +109,32 @@ USUAL_TARGETS = "usual"
 """Value of the fact "adapter targets" where peft chooses the layers by the type of the model."""
 
 
-def _is_older(settings: Settings) -> bool:
-    """Whether keys are of versions before 1.0, which had them by other names."""
-    older = [key for key in ("torch_dtype", "max_seq_length") if settings.is_given(key)]
+def _is_before(settings: Settings, version: tuple[int, int] = (1, 0)) -> bool:
+    """Whether the version is before this one, at most 1.0: as the user names it, or else as keys of
+    versions before 1.0 say, which had them by other names.
+    """
     if settings.flag("unsloth"):
         return False
+    older = [key for key in ("torch_dtype", "max_seq_length") if settings.is_given(key)]
+    is_before, said = bool(older), settings[_VERSION]
+    if said is not None:
+        found = re.match(r"(\d+)\.(\d+)", str(said))
+        if found is None:
+            settings.refuse(_VERSION, "is no version, such as 0.27")
+            raise AssertionError  # refuse raises
+        named = int(found[1]), int(found[2])
+        is_before, older = named < version, [_VERSION] * (named < (1, 0))
+    elif not older:
+        settings.assume(_VERSION, "1.0 or later; before, more is taken, up to three times")
     for key in older:
         settings.assume(key, "a version before 1.0, whose loss is over whole logits")
-    return bool(older)
+    return is_before
+
+
+def _casts_norms(settings: Settings) -> bool:
+    """Whether norms of a 4-bit base are made fp32, in which its layers then answer."""
+    is_bf16 = settings.flag("load_in_4bit") and _autocast(settings) == "bf16"
+    return is_bf16 and _is_before(settings, (0, 26))
 
 
 def _dtype_key(settings: Settings) -> str:
@@ -132,10 +153,10 @@ def _weights(settings: Settings) -> Any:
 
 
 def _autocast(settings: Settings) -> Literal["none", "bf16", "fp16"]:
-    """bf16 unless fp16 is asked for; older versions cast only where they are told to."""
+    """bf16 unless fp16 is asked for; before 0.19 only what is asked for."""
     if _is_16_bits(settings):
         return "bf16" if settings.native_bf16 else "fp16"
-    if settings["bf16"] is None and not _is_older(settings):
+    if settings["bf16"] is None and not _is_before(settings, (0, 19)):
         return "fp16" if settings.flag("fp16") else "bf16"
     return hf.autocast(settings)
 
@@ -155,7 +176,7 @@ def _quantize(settings: Settings) -> Literal["none", "nf4", "nf4_single", "int8"
 
 
 def _adapter(settings: Settings) -> Lora | None:
-    """fp32 as peft leaves them, bf16 on a quantised base."""
+    """fp32 as peft leaves them, bf16 on a quantised base from 0.26 on."""
     if not settings.flag("use_peft"):
         return None
     given = settings["lora_target_modules"]
@@ -165,7 +186,7 @@ def _adapter(settings: Settings) -> Lora | None:
         settings.count("lora_r"),
         targets,
         settings.share("lora_dropout"),
-        "fp32" if _quantize(settings) == "none" else "bf16",
+        "fp32" if _quantize(settings) == "none" or _casts_norms(settings) else "bf16",
         settings.flag("use_dora"),
         saved=",".join(settings.names("lora_modules_to_save")),
     )
@@ -232,7 +253,7 @@ def _preference(settings: Settings) -> preferences.Section | None:
 def _loss(settings: Settings) -> LossChain:
     """Also with Liger's kernels, whose own loss is switched off."""
     chain, learns = LossChain(upcast="none", cross_entropy="tiled"), _learns(settings)
-    if _is_older(settings):
+    if _is_before(settings):
         chain = hf.loss(settings)
     if learns == "examples":
         settings.one_of("loss_type", {None: "", "nll": "", "chunked_nll": ""})
@@ -305,7 +326,7 @@ def _sampling(settings: Settings) -> Sampling | None:
 def _kernels(settings: Settings) -> TrainerQuirks:
     if not is_off(settings["callbacks"]) and settings.names("callbacks") != _IDLE_CALLBACKS:
         settings.refuse("callbacks", f"may hold memory; {_IDLE_CALLBACKS[0]} does not")
-    if _is_older(settings):
+    if _is_before(settings):
         return hf.kernels(settings)
     if hf.is_liger(settings):
         return TrainerQuirks(**hf.LIGER_KERNELS)
@@ -371,7 +392,7 @@ TOOL = Tool(
         "weights": _weights,
         "autocast": _autocast,
         "quantize": _quantize,
-        "upcast": lambda settings: "none",
+        "upcast": lambda settings: "norms" if _casts_norms(settings) else "none",
         "adapter": _adapter,
         "sequence_length": _length,
         "rows": _rows,
@@ -379,7 +400,9 @@ TOOL = Tool(
         "accumulation": hf.accumulation,
         "optimizer": hf.optimizer,
         "clips": hf.clips,
-        "recompute": lambda settings: hf.recompute(settings, is_older=_is_older(settings)),
+        "recompute": lambda settings: hf.recompute(
+            settings, is_older=_is_before(settings, (0, 22))
+        ),
         "attention": _attention,
         "loss": _loss,
         "kernels": _kernels,
