@@ -361,7 +361,8 @@ def _quantiles(values_R: Array, weights_R: Array, shares: tuple[float, float]) -
     """The values below which these shares of the weights are."""
     order_R = np.argsort(values_R)
     places_R = np.cumsum(weights_R[order_R]) - weights_R[order_R]
-    return np.interp(np.array(shares) * places_R[-1], places_R, values_R[order_R])
+    found: Array = np.interp(np.array(shares) * places_R[-1], places_R, values_R[order_R])
+    return found
 
 
 def shipped_share(_: Sequence[Row], row: Row) -> tuple[float, float]:
