@@ -13,6 +13,7 @@ KEYS = {key for key, *_ in describe_keys(Recipe)}
 OWN = {key.rpartition(".")[2] for key in KEYS}
 OF_KERNELS = {
     "unsloth",
+    "trl_version",
     "plugins",
     "loss_type",
     "padding_free",
