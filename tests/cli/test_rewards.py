@@ -147,6 +147,7 @@ def test_what_is_advised_where_vllm_leaves_too_little_fits(brimful: Brimful) -> 
         assert brimful(*asked, *advice, "--on", "T4").code == 0
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_several_devices_are_refused(brimful: Brimful, ask: Callable[..., Said]) -> None:
     asked = ("plan", "unit-grpo", "plan.sampling=vllm", "model=smollm2-135m-instruct")
     said = brimful(*asked, "--on", "2 x T4")
