@@ -20,14 +20,14 @@ CONFIG = LlamaConfig(
     vocab_size=8192,
     hidden_size=256,
     intermediate_size=768,
-    num_hidden_layers=4,
+    num_hidden_layers=2,
     num_attention_heads=4,
     num_key_value_heads=2,
     tie_word_embeddings=True,
     initializer_range=0.1,  # rounding to bf16 hides what a block with smaller weights adds
 )
 ADAPTERS = AdapterRecipe(rank=4)
-PROMPT, NEW = 20, 90
+PROMPT, NEW = 20, 45
 
 
 @pytest.fixture

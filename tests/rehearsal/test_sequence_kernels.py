@@ -192,7 +192,7 @@ def test_every_length_is_as_a_direct_recording_shows(
     )
     family = record_family(family_keys_of(spec)[0])
 
-    for length in (64, 300, 512):
+    for length in (64, 512):
         member = replace(spec, sequence_length=length)
         direct = record_training(member, config_of(member), 3)
         assert family.at(member).at(3).live_E().max() == direct.live_E().max()

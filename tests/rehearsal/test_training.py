@@ -155,7 +155,7 @@ def test_selective_recomputation_runs_no_expensive_operator_again(
     step: MakeStep, changes: JsonDict, *, cuda: bool
 ) -> None:
     def record(recompute: Recompute) -> Trace:
-        spec = step("llama", blocks=4, cuda=cuda, recompute=recompute, weights="bf16", **changes)
+        spec = step("llama", blocks=2, cuda=cuda, recompute=recompute, weights="bf16", **changes)
         return record_training(spec, config_of(spec), 4)
 
     def again(trace: Trace) -> dict[str, int]:
