@@ -1,7 +1,6 @@
 """Published models tuned through the same loop, checkpoints and run folder as any other run."""
 
 import json
-import os
 import re
 import signal
 import weakref
@@ -15,6 +14,7 @@ import torch
 from finished_runs import newest_of, records_of, train
 from fixture_types import MakeRecipe, Refuses
 from json_lines import write_rows
+from killed import in_a_child, kill_at
 from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -62,9 +62,7 @@ MANNERS = {
     "lora": [],
     "qlora": ["quantize=nf4"],
     "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
-    "selective": ["plan.recompute=selective"],
     "tokens": ["data.added_tokens=[<search>]"],
-    "8bit": ["optimizer.kind=adamw_8bit"],
     "bf16": [
         "adapter=null",
         "plan.precision=bf16",
@@ -101,22 +99,7 @@ def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(
     options = ["checkpoint.every=2", *MANNERS[manner]]
     undisturbed = train(tuning("run.name=undisturbed", *options))
     recipe = tuning("run.name=killed", *options)
-    child = os.fork()
-    if child == 0:
-        real, calls = loop.guarded_update, []
-
-        def kill_in_step_six(*args: Any, **kwargs: Any) -> Any:
-            calls.append(1)
-            if len(calls) == 6:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **kwargs)
-
-        loop.guarded_update = kill_in_step_six
-        try:
-            train(recipe)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    _killed_at(recipe, loop, "guarded_update", 6)
 
     folder = train(recipe)
 
@@ -817,55 +800,46 @@ def test_a_base_scored_on_few_sequences_is_compared_on_the_same_ones(
 
 def _killed_at(recipe: Recipe, target: object, name: str, call: int) -> None:
     """Train in a child, which is killed at the given use of a function."""
-    real, calls = getattr(target, name), []
-    child = os.fork()
-    if child == 0:
 
-        def act(*args: Any, **kwargs: Any) -> Any:
-            calls.append(1)
-            if len(calls) == call:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **kwargs)
+    def act() -> None:
+        kill_at(target, name, call)
+        train(recipe)
 
-        setattr(target, name, act)
-        try:
-            train(recipe)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert in_a_child(act) == signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("target", "name", "call", "scored_again"),
-    [
-        pytest.param(examples, "score_examples", 1, True, id="in the base's evaluation"),
-        pytest.param(loop, "guarded_update", 2, False, id="after it, before a checkpoint"),
-        pytest.param(loop, "guarded_update", 6, False, id="after a checkpoint"),
-        pytest.param(run_data, "write_side_by_side", 1, False, id="before the samples"),
-    ],
-)
+KILLS: dict[str, tuple[object, str, int]] = {
+    "in the base's evaluation": (examples, "score_examples", 1),
+    "after it, before a checkpoint": (loop, "guarded_update", 2),
+    "after a checkpoint": (loop, "guarded_update", 6),
+    "before the samples": (run_data, "write_side_by_side", 1),
+}
+
+
 def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_one(
-    tuning: MakeRecipe, target: object, name: str, call: int, scored_again: bool
+    tuning: MakeRecipe,
 ) -> None:
     options = ["checkpoint.every=4", "evaluation.base=always", "adapter.dropout=0.3"]
     undisturbed = train(tuning("run.name=undisturbed", *options))
-    recipe = tuning("run.name=killed", *options)
-    _killed_at(recipe, target, name, call)
-    before = records_of(pipeline.folder_of(recipe), "base")
-    assert (not before) is scored_again
+    (expected,) = records_of(undisturbed, "base")
+    for number, (place, kill) in enumerate(KILLS.items()):
+        recipe = tuning(f"run.name=killed{number}", *options)
+        _killed_at(recipe, *kill)
+        before = records_of(pipeline.folder_of(recipe), "base")
+        assert (not before) is (number == 0), place
 
-    folder = train(recipe)
+        folder = train(recipe)
 
-    assert differences(newest_of(folder), newest_of(undisturbed)) == []
-    assert _weights(folder) == _weights(undisturbed)
-    (record,) = records_of(folder, "base")
-    if before:
-        assert record == before[0], "it was scored again"
-    assert record["loss"] == records_of(undisturbed, "base")[0]["loss"]
-    pairs, expected = read_side_by_side(folder), read_side_by_side(undisturbed)
-    assert [replace(each, seconds=None) for each in pairs] == [
-        replace(each, seconds=None) for each in expected
-    ]
+        assert differences(newest_of(folder), newest_of(undisturbed)) == [], place
+        assert _weights(folder) == _weights(undisturbed)
+        (record,) = records_of(folder, "base")
+        if before:
+            assert record == before[0], f"it was scored again: {place}"
+        assert record["loss"] == expected["loss"]
+        pairs, wanted = read_side_by_side(folder), read_side_by_side(undisturbed)
+        assert [replace(each, seconds=None) for each in pairs] == [
+            replace(each, seconds=None) for each in wanted
+        ]
 
 
 def test_the_tasks_of_base_and_tuned_model_stand_beside_each_other_and_are_scored_once(

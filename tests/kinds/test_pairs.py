@@ -141,7 +141,7 @@ def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
     assert_stopped_ends_like_undisturbed(preferring, shared, monkeypatch)
 
 
-@pytest.mark.parametrize("way", ["in passes", "kept", "none"])
+@pytest.mark.parametrize("way", ["in passes", "kept"])
 def test_a_run_that_runs_out_of_memory_ends_where_another_does(
     preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
