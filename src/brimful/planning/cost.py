@@ -41,9 +41,10 @@ HASH_BYTES_PER_S = 260e6
 """Rate of copying, hashing and reading back without waiting for the disk: bytes over CPU time in
 the same measurement.
 """
-START_S = (0.3, 1.5, 10.0)
-"""From the start of training to its first step, as runs count it (1.2 s for quickstart here,
-2026-11-21; the rest is assumption). Loading libraries (7 s here) and reading data come before.
+START_S = {"cpu": (0.1, 0.4, 5.0), "": (0.3, 1.5, 10.0)}
+"""From the start of training to its first step, as runs count it, by kind of device, "" for others:
+0.13 to 0.6 s of seven runs on a CPU (2026-11-30); the rest is assumption. Loading libraries (7 s
+here) and reading data come before.
 """
 FORWARD_SHARE = {
     (False, False): 1 / 3,
@@ -308,11 +309,12 @@ def _spread(low_expected_high: tuple[float, float, float], basis: str) -> Predic
 
 def _start(recipe: Recipe, plan: Plan) -> Prediction:
     outside = "loading libraries and reading data come before"
+    start_s = START_S.get(str(plan.device["kind"]), START_S[""])
     if not plan.compile:
-        return _spread(START_S, f"to the first step; {outside}")
+        return _spread(start_s, f"to the first step; {outside}")
     compiling_s = compile_s(recipe, plan.device["name"], plan.precision)
     low, expected, high = (
-        start + compiling for start, compiling in zip(START_S, compiling_s, strict=True)
+        start + compiling for start, compiling in zip(start_s, compiling_s, strict=True)
     )
     return Prediction(
         expected,
