@@ -275,7 +275,6 @@ def test_a_plan_of_a_model_that_comes_with_brimful_needs_no_torch(
     ("device", "overrides"),
     [
         ("T4", ["model=Qwen/Qwen3-8B", "sequence_length=2048"]),
-        ("3050", ["model=Qwen/Qwen3-0.6B", "sequence_length=2048", "adapter=null"]),
         ("4090", ["model=meta-llama/Llama-3.1-70B", "sequence_length=2048", "quantize=nf4"]),
     ],
 )

@@ -217,9 +217,9 @@ def _killed_before_step(recipe: Recipe, step: int, rank: int, world: World) -> s
     return _train(recipe, world)
 
 
-@pytest.mark.parametrize("spread", ["replicated", "sharded"])
+@pytest.mark.parametrize(("spread", "ends"), [("replicated", (1,)), ("sharded", (0, 1))])
 def test_a_run_goes_on_bit_for_bit_after_a_rank_was_killed(
-    ragged: MakeRecipe, ranks: Ranks, spread: str
+    ragged: MakeRecipe, ranks: Ranks, spread: str, ends: tuple[int, ...]
 ) -> None:
     options = (
         "checkpoint.every=3",
@@ -230,11 +230,11 @@ def test_a_run_goes_on_bit_for_bit_after_a_rank_was_killed(
     (undisturbed, _) = ranks(
         2, lambda world: _train(ragged("run.name=undisturbed", *options), world)
     )
-    for killed in (0, 1):
+    for killed in ends:
         recipe = ragged(f"run.name=killed{killed}", *options)
-        ends = ranks(2, partial(_killed_before_step, recipe, 5, killed))
-        assert ends[killed] == signal.SIGKILL
-        kind, message = ends[1 - killed]
+        told = ranks(2, partial(_killed_before_step, recipe, 5, killed))
+        assert told[killed] == signal.SIGKILL
+        kind, message = told[1 - killed]
         assert kind == "RanksParted"
         assert "continue from the newest checkpoint" in message
 

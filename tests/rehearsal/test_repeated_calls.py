@@ -99,7 +99,6 @@ def test_tensors_of_another_mode_are_left_to_torch(mode: FakeTensorMode) -> None
 @pytest.mark.parametrize(
     "changes",
     [
-        {"cuda": True, "autocast": "bf16", "recompute": True},
         {"cuda": True, "quantize": "nf4", "weights": "bf16", "adapter": Lora(4, dropout=0.1)},
         {"optimizer": "adamw_8bit"},
         {"ranks": 2, "cuda": True, "autocast": "bf16", "recompute": True},
