@@ -102,6 +102,13 @@ INVENTORY = (
         "65 published jobs of five sources",
         "declared_jobs.py, without each source",
     ),
+    Chosen(
+        "brimful.integrations.other_tools.planned",
+        "PERHAPS_SHARE",
+        "memory",
+        "chosen",
+        "11 rows of torchtune",
+    ),
     Chosen(MEMORY, "SHARDED_SHARE", "memory", "chosen", "2 rows of torchtitan"),
     Chosen(MEMORY, "VARYING_SHARE", "memory", "chosen", "20 settings of fms-acceleration"),
     Chosen(

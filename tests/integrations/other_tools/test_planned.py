@@ -124,7 +124,10 @@ def test_a_term_that_may_be_absent_widens_the_low_end_by_its_share(
     assert partly.footprint.allocated.low == pytest.approx(
         (1 - adapters / tensors) * whole.footprint.allocated.low, rel=1e-3
     )
-    assert partly.footprint.driver.value == pytest.approx(whole.footprint.driver.value)
+    assert partly.footprint.driver.value == pytest.approx(
+        whole.footprint.driver.value - adapters / 2
+    )
+    assert partly.footprint.driver.high == whole.footprint.driver.high
     assert partly.step_s is not None
     assert partly.largest is None
 
