@@ -54,14 +54,17 @@ def rows_of(path: str) -> Iterator[dict[str, Any]]:
         if isinstance(stack, LeftOut) or stack.ranks > 1 or stack.lengths != "fixed":
             continue
         framework = memory_fms.framework_of(row)
-        if framework not in ("none", "baseline-peft-bnb") or stack.mixture or stack.status == "oom":
+        if framework not in ("none", "baseline-peft-bnb") or stack.mixture:
             continue
         keys = foreign_rows.arguments_of(stack)
         if stack.quantize != "none":
             keys |= {"load_in_4bit": True, "use_bnb_nested_quant": True}
-        figures = {stack.kind: stack.measured_gib, **stack.others_gib}
+        fails = stack.status == "oom"
+        figures = (
+            {"driver": None} if fails else {stack.kind: stack.measured_gib, **stack.others_gib}
+        )
         for source, version in (("TRL", {"trl_version": VERSION}), ("TRL, no version", {})):
-            for kind in ("allocated", "driver"):
+            for kind in ("driver",) if fails else ("allocated", "driver"):
                 yield {
                     "source": source,
                     "address": f"github.com/{foreign_rows.SOURCE}",
@@ -76,18 +79,38 @@ def rows_of(path: str) -> Iterator[dict[str, Any]]:
 
 def answer(row: Mapping[str, Any], traces: JobTraces) -> dict[str, Any]:
     """Return a row with the prediction of its figure, or what refuses it."""
-    told = {name: row[name] for name in ("source", "setting", "device", "kind", "gib")}
+    told: dict[str, Any] = {
+        name: row[name] for name in ("source", "setting", "device", "kind", "gib")
+    }
     device = devices.get(row["device"])
     read = read_job(tool_named(row["tool"]), row["keys"], native_bf16=device.abilities.bf16)
     if read.job is None:
         return {**told, "refused": ", ".join(each.key for each in read.unknown)}
     try:
-        entry = plan_job(read.job, look_up(read.job.model), device, traces, searches=False)
+        model = look_up(read.job.model)
+        planned.DECLARED_SHARE = SHIPPED
+        told["verdict"] = plan_job(read.job, model, device, traces, searches=False).verdict
+        planned.DECLARED_SHARE = (1.0, 1.0)
+        entry = plan_job(read.job, model, device, traces, searches=False)
     except BrimfulError as error:
         return {**told, "refused": str(error).split(" - did", maxsplit=1)[0][:80]}
+    if row["gib"] is None:
+        return told
     found = getattr(entry.footprint, row["kind"])
     ends = [round(each / GIB, 3) for each in (found.low, found.value, found.high)]
-    return {**told, "rows": read.job.rows, "verdict": entry.verdict, "predicted_gib": ends}
+    return {**told, "rows": read.job.rows, "predicted_gib": ends}
+
+
+def verdicts(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return verdicts on jobs that ran, and on those that ran out of memory, once for each job whose
+    device is stated: Axolotl's examples mostly say none.
+    """
+    told: dict[str, Counter[str]] = {"ran": Counter(), "failed": Counter()}
+    jobs = {(row["source"], row["setting"]): row for row in rows if "verdict" in row}
+    for row in jobs.values():
+        if row["source"] != "axolotl" or row["device"] != memory_fms.DEVICE:
+            told["failed" if row["gib"] is None else "ran"][row["verdict"]] += 1
+    return {name: dict(count) for name, count in told.items()}
 
 
 def needed(row: Mapping[str, Any]) -> tuple[float, float]:
@@ -152,7 +175,6 @@ def main() -> None:
             row = json.loads(line)
             known[row["source"], row["setting"], row["kind"]] = row
     results = []
-    planned.DECLARED_SHARE = (1.0, 1.0)
     with job_traces() as traces:
         for row in rows_of(asked.csv):
             key = row["source"], row["setting"], row["kind"]
@@ -166,6 +188,10 @@ def main() -> None:
     no_version = {name: row for name, row in left_out(judged).items() if name.startswith("TRL, no")}
     tables = {
         "rows": len(results),
+        "verdicts": verdicts([row for row in results if row["source"] != "TRL, no version"]),
+        "verdicts_without_version": verdicts(
+            [row for row in results if row["source"] == "TRL, no version"]
+        ),
         "refused": dict(Counter(row["source"] for row in results if "refused" in row)),
         "versions_known": left_out(with_version),
         "one_unknown": no_version,

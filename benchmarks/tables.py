@@ -1389,6 +1389,10 @@ def _published_2026(name: str) -> tuple[str, str, str]:
     )
 
 
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in counts.items())
+
+
 def _declared_jobs(name: str) -> tuple[str, str, str]:
     record, source = _record(name)
     rows, inside = record["versions_known"], record["inside"]
@@ -1402,7 +1406,9 @@ def _declared_jobs(name: str) -> tuple[str, str, str]:
         "Memory that runs of other tools published, beside plans of their files; intervals widened by"
         " what holds nine tenths of all other sources",
         f"{inside['source_left_out']} of {inside['rows']} inside with their source left out,"
-        f" {inside['shipped']} as shipped; {told}",
+        f" {inside['shipped']} as shipped; verdicts on what ran:"
+        f" {_counted(record['verdicts']['ran'])}, on what failed:"
+        f" {_counted(record['verdicts']['failed'])}; {told}",
         source,
     )
 
