@@ -102,6 +102,19 @@ def test_a_notebook_of_unsloth_shares_weights_with_vllm_and_its_last_training_co
     assert (sampling.vllm_share, sampling.sleeps, sampling.shares_weights) == (0.5, True, True)
 
 
+def test_examples_of_unsloth_are_no_groups_of_answers(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    loading = UNSLOTH[1].replace("fast_inference = True,", "")
+    loading = loading.replace(", gpu_memory_utilization = 0.5", "")
+    args = "SFTConfig(per_device_train_batch_size = 2, packing = False)"
+    path.write_text(f"{loading}SFTTrainer(model = model, args = {args})\n")
+
+    job = read_file(path, str(tool_of(str(path)))).job
+
+    assert job is not None
+    assert (job.micro_batch, job.sequence_length, job.sampling) == (2, 1024, None)
+
+
 def test_what_a_script_computes_is_told_where_it_decides(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(TRL.replace("longest - prompt", "longest // count(rows)"))

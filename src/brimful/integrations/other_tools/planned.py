@@ -49,7 +49,7 @@ states in fp32 instead of 16 bits; and accelerate's FSDP: weight, gradient and s
 """
 DECLARED_SHARE = (0.924, 1.083)
 """What the ends of a GPU's peaks are multiplied by, for what a file does not say: chosen to hold
-90 % of 65 published jobs of five sources; with each source left out 89 % are inside
+90 % of 65 published jobs of five sources; with each source left out 88 % are inside
 (benchmarks/declared_jobs.py).
 """
 PERHAPS_SHARE = 0.5

@@ -291,10 +291,10 @@ def _length(settings: Settings) -> int:
 
 
 def _rows_of_pass(settings: Settings) -> int:
-    """Unsloth takes a whole group at a time where the file has fewer rows."""
-    rows = hf.micro_batch(settings)
-    group = settings.count("num_generations") if settings.flag("unsloth") else 1
-    return max(rows, group)
+    """Of answers, Unsloth takes a whole group at a time where the file has fewer rows."""
+    takes_group = _learns(settings) == "rewards" and settings.flag("unsloth")
+    group = settings.count("num_generations") if takes_group else 1
+    return max(hf.micro_batch(settings), group)
 
 
 def _has_server(settings: Settings) -> bool:
