@@ -367,7 +367,8 @@ def share_of(
 def _quantiles(values_R: Array, weights_R: Array, shares: tuple[float, float]) -> Array:
     """The values below which these shares of the weights are."""
     order_R = np.argsort(values_R)
-    places_R = np.cumsum(weights_R[order_R]) - weights_R[order_R]
+    places_R = np.cumsum(weights_R[order_R]) - weights_R[order_R] / 2
+    places_R -= places_R[0]
     found: Array = np.interp(np.array(shares) * places_R[-1], places_R, values_R[order_R])
     return found
 
