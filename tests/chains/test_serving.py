@@ -30,6 +30,7 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_run_goes_on_with_a_text_until_ctrl_c() -> None:
     """The command in a process of its own; it answers as soon as it says so, and prints nothing of
     what it is asked.
