@@ -219,7 +219,6 @@ def test_several_operators_can_stand_for_one(weight: tuple[int, ...]) -> None:
 
 
 KINDS = {
-    "from scratch": ("recipe_file", ()),
     "classifier": ("labels_recipe_file", ("training={steps: 6}",)),
     "feedback": ("recipe_file", ("method=feedback",)),
 }
