@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 import torch
+from finished_runs import newest_of, records_of
 from fixture_types import MakeRecipe
+from preference_runs import steps_of
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.base.rundir import read_journal, read_json
-from brimful.base.types import JsonDict
+from brimful.base.rundir import read_json
 from brimful.chains import pipeline, scoring
 from brimful.recipe import Recipe, load
 from brimful.runs import read_run
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences
-from brimful.training.checkpoint import load as load_checkpoint
 from brimful.training.world import World
 
 Ranks = Callable[..., list[Any]]
@@ -40,17 +40,8 @@ def _train(recipe: Recipe, world: World | None = None) -> str:
     return str(pipeline.train(recipe, Console(file=StringIO()), **several).folder)
 
 
-def _steps(folder: Path) -> list[JsonDict]:
-    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
-
-
-def _final(folder: Path) -> Any:
-    store = CheckpointStore(folder / "checkpoints", keep=2)
-    return load_checkpoint(store.path_of(store.steps()[-1]))
-
-
 def _assert_same_steps(folder: Path, expected: Path, tolerance: float = 1e-5) -> None:
-    ours, theirs = _steps(folder), _steps(expected)
+    ours, theirs = steps_of(folder), steps_of(expected)
     assert [each["tokens"] for each in ours] == [each["tokens"] for each in theirs]
     for name in ("loss", "grad_norm"):
         values, others = [each[name] for each in ours], [each[name] for each in theirs]
@@ -127,12 +118,10 @@ def test_two_ranks_learn_preferences_like_one_process(
 
     _assert_same_steps(folder, alone, 1e-6)
     _assert_same_weights(folder, alone)
-    named = [[each["named"][name] for each in _steps(each)] for each in (folder, alone)]
+    named = [[each["named"][name] for each in steps_of(each)] for each in (folder, alone)]
     assert named[0] == pytest.approx(named[1], rel=1e-3, abs=1e-6)
     assert max(named[1]) > 0
-    (record,) = (
-        each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "out_of_memory"
-    )
+    (record,) = records_of(folder, "out_of_memory")
     assert record["step"] == 3
 
 
@@ -147,7 +136,7 @@ def test_two_ranks_train_a_classifier_like_one_process(
 
 def _assert_same_weights(folder: Path, expected: Path) -> None:
     """Checkpoint and exported model have the same weights, up to rounding."""
-    ours, theirs = _final(folder).tensors["model"], _final(expected).tensors["model"]
+    ours, theirs = newest_of(folder).tensors["model"], newest_of(expected).tensors["model"]
     assert ours.keys() == theirs.keys()
     for name in theirs:
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=1e-4)
@@ -240,7 +229,7 @@ def test_a_run_goes_on_bit_for_bit_after_a_rank_was_killed(
 
         (folder, _) = ranks(2, partial(_train, recipe))
 
-        assert differences(_final(Path(folder)), _final(Path(undisturbed))) == []
+        assert differences(newest_of(Path(folder)), newest_of(Path(undisturbed))) == []
 
 
 def test_other_numbers_of_ranks_continue_with_the_same_sequences(
@@ -283,9 +272,9 @@ def test_a_4_bit_base_in_parts_makes_the_steps_of_one_process_whatever_happens(
     ranks(3, partial(_train, in_parts("killed")))
     (fewer, _) = ranks(2, partial(_train, in_parts("killed", f"run.folder={tmp_path}/elsewhere")))
 
-    assert differences(_final(killed), _final(undisturbed)) == []
+    assert differences(newest_of(killed), newest_of(undisturbed)) == []
     for folder, tolerance in ((undisturbed, 1e-5), (killed, 1e-5), (Path(fewer), 1e-4)):
-        assert len(_steps(folder)) == 8
+        assert len(steps_of(folder)) == 8
         _assert_same_steps(folder, alone, tolerance)
         _assert_same_weights(folder, alone)
         assert _scored(folder) == pytest.approx(_scored(alone), rel=tolerance)
@@ -296,8 +285,7 @@ def test_a_4_bit_base_in_parts_makes_the_steps_of_one_process_whatever_happens(
 
 def _scored(folder: Path) -> list[float]:
     """The validation losses of a run."""
-    records = read_journal(folder / "metrics.jsonl")
-    return [each["loss"] for each in records if each["kind"] == "evaluation"]
+    return [each["loss"] for each in records_of(folder, "evaluation")]
 
 
 def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(
@@ -319,9 +307,7 @@ def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(
     (folder, _) = map(Path, ranks(2, short_of_memory))
 
     _assert_same_steps(folder, alone)
-    (record,) = (
-        each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "out_of_memory"
-    )
+    (record,) = records_of(folder, "out_of_memory")
     assert (record["step"], record["from"], record["to"]) == (3, [2, 2], [1, 1, 1, 1])
     assert record["where"] == snapshot
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from finished_runs import records_of
 from fixture_types import MakeRecipe
 from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of
 from rich.console import Console
 
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_json
 from brimful.chains import pipeline, plans
 from brimful.kinds.judged import JudgedRunData, mismatched
 from brimful.kinds.run_data import gather
@@ -55,8 +56,7 @@ def test_a_run_is_planned_trained_scored_and_reported(judging: MakeRecipe, way: 
     scores = read_json(folder / "scores.json")["validation"]
     assert scores["windows"] == gather(recipe, str(recipe.model)).validation_count
     assert 0 <= scores["named"]["accuracy"] <= 1
-    records = read_journal(folder / "metrics.jsonl")
-    best = [each for each in records if each["kind"] == "evaluation" and each["best"]][-1]
+    best = [each for each in records_of(folder, "evaluation") if each["best"]][-1]
     assert best["loss"] == pytest.approx(scores["loss"], rel=1e-4)
     page = (folder / "report.html").read_text()
     assert "held-out answers" in page

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finished_runs import train
+from finished_runs import records_of, train
 from fixture_types import Captured, MakeRecipe, Refuses
 from preference_losses import whole_log_probs
 from preference_runs import (
@@ -81,8 +81,7 @@ def test_a_run_is_planned_trained_scored_and_reported(preferring: MakeRecipe, wa
     told = evaluation_lines(read_json(folder / "scores.json"), width=160)
     assert "Loss  " in told[1]
     assert f" {scores['named']['accuracy']:.3f} " in " ".join(told)
-    records = read_journal(folder / "metrics.jsonl")
-    best = [each for each in records if each["kind"] == "evaluation" and each["best"]][-1]
+    best = [each for each in records_of(folder, "evaluation") if each["best"]][-1]
     assert best["named"]["accuracy"] == pytest.approx(scores["named"]["accuracy"])
     assert best["loss"] == pytest.approx(scores["loss"], rel=1e-4)
     (reference,) = (
@@ -165,9 +164,7 @@ def test_a_run_that_runs_out_of_memory_ends_where_another_does(
     short = train(preferring(*shared, "run.name=short"))
 
     assert max(positions[:3]) > room >= max(positions[-6:])
-    (record,) = (
-        each for each in read_journal(short / "metrics.jsonl") if each["kind"] == "out_of_memory"
-    )
+    (record,) = records_of(short, "out_of_memory")
     assert record["step"] > 1
     for one, other in zip(steps_of(whole), steps_of(short), strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
@@ -373,9 +370,7 @@ def test_the_best_model_can_be_the_one_that_tells_most_pairs(
 ) -> None:
     folder = train(preferring("preference.metric=accuracy"))
 
-    records = [
-        each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "evaluation"
-    ]
+    records = records_of(folder, "evaluation")
     best = [each for each in records if each["best"]][-1]
     assert best["objective"] == -best["named"]["accuracy"]
     assert best["objective"] == min(each["objective"] for each in records)

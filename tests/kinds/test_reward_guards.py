@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import train
+from finished_runs import records_of, train
 
 from brimful.base.errors import TrainingStopped
-from brimful.base.rundir import read_journal
 from brimful.recipe import Recipe
 from brimful.report.page.events import event_table
 from brimful.runs import read_run
@@ -111,7 +110,7 @@ def test_a_model_that_learns_something_worthless_is_told_and_stopped(
     recipe = partial(asking_for, {"completion": pattern}, *LEARNING, *said)
     folder = train(recipe("run.name=told"))
 
-    rounds = [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "round"]
+    rounds = records_of(folder, "round")
     values = [each[watched] for each in rounds]
     bound = getattr(recipe().rewards, limit)
     assert (values[0] > bound) == limit.startswith("least")
@@ -149,7 +148,7 @@ def test_answers_that_game_their_tests_are_told_and_stop_the_run(
     said = ("rewards.verifiers={mbpp: 1.0}", "rewards.patience=1", "training.steps=1")
     folder = train(asking_for(PROBLEM, *said, "run.name=told"))
 
-    (round_,) = [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "round"]
+    (round_,) = records_of(folder, "round")
     assert round_["reward"] == 1 / 4
     games, stopped = what == "cheats", asking_for(PROBLEM, *said, "run.name=x", "rewards.stop=true")
     assert round_["gamed"] == (3 / 4 if games else 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finished_runs import train
+from finished_runs import records_of, train
 from killed import in_a_child, kill_at
 from preference_runs import assert_timed_with_few_scored, run, step_of, steps_of, weights_of
 from quick_models import needs_bf16
@@ -68,10 +68,6 @@ WAYS = {
 }
 
 
-def _rounds(folder: Path) -> list[dict[str, Any]]:
-    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "round"]
-
-
 def _live_bytes() -> int:
     """Of all tensors that are alive."""
     gc.collect()
@@ -97,7 +93,7 @@ def test_the_reward_of_a_small_model_rises_and_what_is_in_memory_does_not(
     # A second round finds optimizer states, and what of an update is still referred to.
     assert max(held[2:]) <= 1.01 * held[1]
 
-    rounds, steps = _rounds(folder), steps_of(folder)
+    rounds, steps = records_of(folder, "round"), steps_of(folder)
     rewards = [each["reward"] for each in rounds]
     assert len(rounds) == len(steps) == 20
     assert np.mean(rewards[-4:]) > np.mean(rewards[:4]) + 0.3
@@ -310,7 +306,7 @@ def test_groups_of_equal_rewards_take_no_pass_and_change_nothing(
     monkeypatch.setattr(Round, "of", everything)
     learned = train(asking(*said, "run.name=learned"))
 
-    (round_,) = _rounds(learned)
+    (round_,) = records_of(learned, "round")
     assert 0 < round_["equal"] < 1
     assert (answers[0] < answers[1]) == (way not in {"kl", "several"})  # dapo leaves them out, too
     (mine,), (theirs,) = steps_of(left_out), steps_of(learned)
@@ -368,7 +364,7 @@ def test_rewards_of_a_file_are_added_and_its_failures_are_told_and_stop_the_run(
 
     folder = train(asking(*said, "run.name=told"))
 
-    rounds = _rounds(folder)
+    rounds = records_of(folder, "round")
     answers = [each for each in read_journal(folder / ANSWERS_FILE) if "found" not in each]
     found = [each["found"] for each in read_journal(folder / ANSWERS_FILE) if "found" in each]
     first = sorted(
@@ -433,7 +429,7 @@ def test_an_environment_asks_its_questions_and_rewards_their_answers(
     texts = [each["text"].strip() for each in sorted(answers, key=lambda each: int(each["number"]))]
     failing = [len(text) % 2 for text in texts]
     assert 0 < sum(failing) < len(failing)
-    assert _rounds(folder)[0]["failed"] == pytest.approx(np.mean(failing))
+    assert records_of(folder, "round")[0]["failed"] == pytest.approx(np.mean(failing))
     for reward, text in zip(found[0]["rewards"], texts, strict=True):
         worth = float(bool(set("ae") & set(text))) - len(text) / 20
         assert reward == pytest.approx(0 if len(text) % 2 else 2 * worth)

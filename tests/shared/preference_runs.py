@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from finished_runs import train
+from finished_runs import records_of, train
 from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.base.errors import Interrupted
-from brimful.base.rundir import read_journal
 from brimful.base.types import JsonDict
 from brimful.chains import pipeline
 from brimful.data.batches import MicroBatch
@@ -36,7 +35,7 @@ def run(recipe: Recipe) -> Path:
 
 def steps_of(folder: Path) -> list[JsonDict]:
     """The journal's steps."""
-    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
+    return records_of(folder, "step")
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
