@@ -3,7 +3,8 @@ wide intervals have to be, chosen without each source.
 
     python benchmarks/declared_jobs.py .../memory.csv [--answered FILE] [--no-record]
 
-Rows: `declared_jobs.json` has jobs on one GPU with a published peak, listed before they were planned:
+Rows: `declared_jobs.json` has jobs on one GPU with a published peak, listed before they were planned
+(some settings were mended after that, docs/log):
 configurations that Axolotl's examples state the memory of (as torch reserves it), torchtune's README
 (allocated), Unsloth's notebooks (reserved; as TRL's keys) and LLaMA-Factory's wiki (whole GB of the
 driver). A model that the catalog lacks is replaced by one of the same shape. Rows of fms-acceleration
