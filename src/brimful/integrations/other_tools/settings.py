@@ -7,7 +7,7 @@ read while a fact is worked out is what says that fact.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from brimful.base.text import shortened
 from brimful.base.types import Json
@@ -78,7 +78,7 @@ class Settings:
             self.refuse(key, "a template; write the value that is meant")
         return value
 
-    def refuse(self, key: str, reason: str) -> Any:
+    def refuse(self, key: str, reason: str) -> NoReturn:
         """Note that a key is not understood.
 
         Raises:

@@ -135,7 +135,6 @@ def _builder(settings: Settings) -> tuple[Literal["full", "lora", "qlora"], str]
     found = re.fullmatch(r"torchtune\.models\.\w+\.(?:(lora|qlora)_)?(\w+)", str(component))
     if found is None:
         settings.refuse("model._component_", "is no builder of torchtune.models")
-        raise AssertionError  # refuse raises
     kind: Literal["full", "lora", "qlora"] = found[1] or "full"  # type: ignore[assignment]
     return kind, found[2]
 
