@@ -12,7 +12,7 @@ from brimful import cli
 from brimful.base.errors import DeviceError, PlanError
 from brimful.base.types import JsonDict
 from brimful.chains.job_plans import plan_file, tuned_further
-from brimful.integrations.other_tools.planned import PlannedJob, UnplannedJob
+from brimful.integrations.other_tools.planned import DECLARED_SHARE, PlannedJob, UnplannedJob
 from brimful.planning.target import COMMUNICATION_BYTES, COMMUNICATION_UNCERTAINTY_BYTES
 from brimful.report.plan.jobs import exit_code, job_lines
 
@@ -128,8 +128,10 @@ def test_one_of_several_devices_holds_its_part_and_what_communication_takes(job:
 
     assert divided.device.name == "4 x NVIDIA L4"
     assert terms["optimizer states"] == pytest.approx(2 * parts["optimizer states"], rel=0.01)
+    low, high = DECLARED_SHARE  # both ends of whatever a file declares
     width, wide = (
-        each.footprint.driver.high - each.footprint.driver.low for each in (divided, alone)
+        each.footprint.driver.high / high - each.footprint.driver.low / low
+        for each in (divided, alone)
     )
     assert width < wide + 2.1 * COMMUNICATION_UNCERTAINTY_BYTES
     assert divided.tokens == 4 * alone.tokens
