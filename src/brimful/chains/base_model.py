@@ -6,7 +6,7 @@ from brimful.base.console import Say, silent
 from brimful.base.errors import RequestError
 from brimful.base.types import Progress
 from brimful.base.warning_codes import as_note
-from brimful.chains.phases import beside, folder_of
+from brimful.chains.phases import beside, folder_of, names_recipe
 from brimful.model.catalog import needs_folder, require_weights
 from brimful.model.obtained import folder_of_model, origin_of
 from brimful.model.trainer_checkpoint import what_is_left_out
@@ -37,11 +37,6 @@ def named_model(recipe: Recipe, say: Say = silent) -> str:
         return str(Path(recipe.model).resolve())
     require_weights(recipe.model)
     return recipe.model
-
-
-def names_recipe(recipe: Recipe) -> bool:
-    """Return whether the model is that of another recipe, as `recipe:NAME`."""
-    return isinstance(recipe.model, str) and recipe.model.startswith(OF_RECIPE)
 
 
 def recipe_of_base(recipe: Recipe, progress: Progress | None = None) -> Recipe:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from brimful.base.errors import BrimfulError
@@ -21,7 +22,6 @@ from brimful.planning.job import (
 )
 from brimful.recipe import Recipe
 from brimful.runs import read_run
-from brimful.runs.files import PLAN_FILE
 from brimful.runs.measurements import answering_time_s, stage_times_s
 
 _APART = {
@@ -50,11 +50,11 @@ def phases_beside_measured(
         drawn: Facts of the drawings; `seconds` is the time of the last session of each.
     """
     first, measured = _trained(recipe, done)
-    before = recipe_before(recipe)
-    if before is not None and (folder_of(before) / PLAN_FILE).exists():
-        first = {before.name: Member(before.name, before), **first}
-        took = stage_times_s(read_run(folder_of(before)))["total_time_s"]
-        measured[TRAINING, before.name] = took or 0.0
+    with suppress(BrimfulError):  # what is no longer at hand is left out
+        if (before := recipe_before(recipe)) is not None:
+            took = stage_times_s(read_run(folder_of(before)))["total_time_s"]
+            measured[TRAINING, before.name] = took or 0.0
+            first = {before.name: Member(before.name, before), **first}
     if drawn:
         measured[SAMPLING, ""] = sum(float(facts["seconds"]) for facts in drawn)
     scored = [*([] if base is None else [base]), *(member.folder for member in done)]

@@ -121,13 +121,18 @@ def trained_first(recipe: Recipe) -> Recipe | None:
     return None if first is None or (folder_of(first) / MODEL_FOLDER).is_dir() else first
 
 
+def names_recipe(recipe: Recipe) -> bool:
+    """Return whether the model is that of another recipe, as `recipe:NAME`."""
+    return isinstance(recipe.model, str) and recipe.model.startswith(OF_RECIPE)
+
+
 def recipe_before(recipe: Recipe) -> Recipe | None:
     """Return the recipe that trains the model of this one, where `model` is `recipe:NAME`."""
-    if not isinstance(recipe.model, str) or not recipe.model.startswith(OF_RECIPE):
+    if not names_recipe(recipe):
         return None
     # Its texts are counted where the classifier's lie.
     data = recipe.data.model_dump(include=_READ_AS) | {"path": list(recipe.data.paths)}
-    named = load(recipe.model.removeprefix(OF_RECIPE))
+    named = load(str(recipe.model).removeprefix(OF_RECIPE))
     return beside(recipe_of_encoder(named, recipe, lambda: data), recipe)
 
 

@@ -10,7 +10,7 @@ from typing import Unpack
 from rich.console import Console
 
 from brimful.base.console import Say, console_printer, waiting, width_of
-from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
+from brimful.chains.base_model import named_model, recipe_of_base
 from brimful.chains.checks import (
     refuse_unfit,
     refuse_unreadable_tasks,
@@ -20,7 +20,7 @@ from brimful.chains.jobs import dismiss, follow_jobs
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
 from brimful.chains.opening import Opening, RunOptions
 from brimful.chains.other_versions import refuse_breaking_versions
-from brimful.chains.phases import folder_of
+from brimful.chains.phases import folder_of, names_recipe
 from brimful.chains.ranks import (
     begin_together,
     follow,

@@ -157,8 +157,17 @@ def _survey_one(
     remedied: bool = False,
     more: bool = False,
 ) -> Surveyed | Unplanned:
-    """One training on a device or several, or the reason why it has no plan there; `measures`: as
-    in `facts_of`; `more`: where several do not surely hold it, look for the number that does.
+    """Plan one training on a device or a group of devices; Unplanned says why it has no plan there.
+
+    Args:
+        recipe: The training.
+        group: The devices.
+        known: What is known of the recipe on any device.
+        asked: What all questions have in common.
+        closely: Compare recomputation, and look for what would make it fit.
+        measures: Time real passes on this machine's CPU where none are kept.
+        remedied: Look for the cheapest change that makes it fit.
+        more: Where several devices do not surely hold it, look for the number that does.
 
     Raises:
         PlanError, RequestError: the same of a device that is looked at `closely`.

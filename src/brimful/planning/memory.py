@@ -327,7 +327,7 @@ class ReservedPeaks:
 
     Attributes:
         least: Peak with the longest pass alone.
-        expected: Peak with the lengths of the run, at least that.
+        expected: Peak with the lengths of the run; not below `least`.
         share: Measured over predicted, 5th percentile of `least` and 95th of `expected`.
     """
 

@@ -14,8 +14,9 @@ from brimful.planning.step_sequence import sequence_of_steps
 from brimful.planning.trace import Trace
 
 TEXT_SPREAD, LONGEST_TEXT, TEXTS_OF_A_PASS = 0.7, 3.3, 4
-"""Texts whose lengths are not known: standard deviation of a length's logarithm, the longest of
-some 2,000 in such deviations, and texts of a pass, which is as long as its longest (assumption).
+"""Assumed of texts that are not read yet: the standard deviation of the logarithm of their lengths,
+how many such deviations the longest of some 2,000 texts lies above the median, and how many texts
+a pass has, which is as long as its longest.
 """
 
 
@@ -36,9 +37,10 @@ last one of a step holds what is left (assumption).
 """
 
 RAGGED_SHARE = (0.98, 1.40)
-"""Measured over predicted peak of reserved bytes: over the longest pass alone, which lengths only
-add to (1.04 to 1.65), and over the run (0.99 to 1.42, median 1.10). Of 20 settings of one data set
-on an A100, of other trainers, with lengths drawn for the data (benchmarks/memory_truth.py).
+"""Ends of the interval of reserved bytes: the low one as a share of the replayed longest pass, the
+high one as a share of the replayed run. On 20 published settings of one data set on an A100,
+trained by other tools, measured bytes were 1.04 to 1.65 times the former and 0.99 to 1.42 times
+the latter (median 1.10; benchmarks/memory_truth.py).
 """
 
 
@@ -70,7 +72,9 @@ def reserved_over(
     name = f"run of {','.join(f'{size:g}' for size in rows)}{' in one pass' * in_one_pass}"
 
     def run() -> Trace:
-        """Return a run of steps; the first step of the first size is its start, too."""
+        """Return the trace of a run with one step of each size. The first size comes twice: its
+        first step starts the run, where `sequence_of_steps` takes second steps of all others.
+        """
         return sequence_of_steps([trace_of(size) for size in (rows[0], *rows)])
 
     try:  # the workspaces are in the traces already

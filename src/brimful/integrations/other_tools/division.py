@@ -86,7 +86,7 @@ class PartlyHeld:
         has_masters: 16-bit weights that train have fp32 copies and states beside them (DeepSpeed),
             or, as large, are fp32 with their gradients and states (accelerate's FSDP).
         gathered: Largest share of the weights that FSDP gathers at once.
-        perhaps: Terms of which half is expected, and from nothing to all may be there.
+        perhaps: Memory terms that may be there in part, whole, or not at all.
         is_known: The expected part is certain.
         copies_gradients: Gradients stand a second time in buckets (DDP).
     """

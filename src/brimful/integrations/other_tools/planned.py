@@ -48,13 +48,14 @@ MASTER_BYTES = 8
 states in fp32 instead of 16 bits; and accelerate's FSDP: weight, gradient and states in fp32.
 """
 DECLARED_SHARE = (0.924, 1.083)
-"""What the ends of a GPU's peaks are multiplied by, for what a file does not say: chosen to hold
-90 % of 65 published jobs of five sources; with each source left out 88 % are inside
-(benchmarks/declared_jobs.py).
+"""Factors by which the low and the high end of a GPU's predicted peaks are widened, for what a file
+does not say. Chosen so that 90 % of 65 published jobs of five sources lie inside; with each source
+left out of the choice 88 % do (benchmarks/declared_jobs.py).
 """
 PERHAPS_SHARE = 0.5
-"""Expected of terms that may take from nothing to all: chosen on eleven rows of torchtune, of which
-it is 8 % off in the median, and all of the terms 17 (benchmarks/declared_jobs.py).
+"""Share that is expected of memory terms that may be there in part, whole, or not at all
+(`PartlyHeld.perhaps`). Chosen on eleven published peaks of torchtune: the median error is 8 % with
+it, and 17 % if the terms are expected whole (benchmarks/declared_jobs.py).
 """
 MOST_TRIED = 64
 """Micro-batches up to this are tried for the largest that fits."""
@@ -473,14 +474,16 @@ def in_part(job: TrainingJob, whole: Footprint, replayed: Replayed) -> Footprint
 
 
 def _with_peaks(found: Footprint, change: Callable[[str, Prediction], Prediction]) -> Footprint:
-    """Return a footprint with its three peaks changed, by name and what they were."""
+    """Return a footprint whose three peaks are changed by a function of their name and value."""
     names = ("allocated", "reserved", "driver")
     peaks: JsonDict = {name: change(name, getattr(found, name)) for name in names}
     return replace(found, **peaks)
 
 
 def _declared(found: Footprint) -> Footprint:
-    """Return what is known of a step that a file declares."""
+    """Return the footprint of a job on a GPU with its intervals widened by DECLARED_SHARE. The
+    verdict becomes uncertain where tensors and the CUDA context alone would give another one.
+    """
     context = found.terms.get("CUDA context and libraries")
     if context is None:
         return found

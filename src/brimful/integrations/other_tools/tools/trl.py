@@ -110,8 +110,8 @@ USUAL_TARGETS = "usual"
 
 
 def _is_before(settings: Settings, version: tuple[int, int] = (1, 0)) -> bool:
-    """Whether the version is before this one, at most 1.0: as the user names it, or else as keys of
-    versions before 1.0 say, which had them by other names.
+    """Whether TRL is older than `version`, which is 1.0 or older. The user may name TRL's version;
+    else names of keys that TRL 1.0 dropped say that it is older.
     """
     if settings.flag("unsloth"):
         return False
