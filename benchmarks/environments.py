@@ -15,29 +15,20 @@ that is said.
 import argparse
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from first_hour import (
-    FEW,
-    TEXT,
-    TUNING,
-    Outcome,
-    Step,
-    environment_in,
-    take,
-    write_examples,
-    write_labels,
-    write_texts,
-)
+from brimful.base.env import cache_folder
 from record import RECORDS, write_record
+from terminal import Outcome, Step, take
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = ROOT / "pyproject.toml"
@@ -50,6 +41,13 @@ OUT_OF_REACH = re.compile(
     re.IGNORECASE,
 )
 """What an installer says when the fault is not in what is installed."""
+FEW = (
+    "training.epochs=null training.tokens=null training.steps=4 optimizer.warmup=1 sample.tokens=8"
+)
+TEXT = f"tokenizer.vocabulary=280 sequence_length=256 batch.sequences=4 {FEW}"
+TUNING = f"{FEW} sample.prompt=Say batch.sequences=4 sequence_length=256 evaluation.max_examples=4"
+WORDS = ("the", "cat", "sees", "a", "tree", "and", "dog", "likes", "rain", "while", "we", "walk")
+SPAM = ("win", "cash", "prize", "now", "free", "call")
 GPT, ENCODER = "runs/gpt/model", "runs/encoder/model"
 STEPS = {
     "doctor": Step("brimful doctor"),
@@ -190,6 +188,53 @@ def _said(*command: str | Path) -> str:
     return done.stdout
 
 
+def write_data(folder: Path) -> None:
+    """Write what the steps read: a text, chats, labelled messages, and messages to sort."""
+    drawn = random.Random(2)
+
+    def words(count: int, of: Sequence[str] = WORDS) -> str:
+        return " ".join(drawn.choices(of, k=count))
+
+    (folder / "corpus.txt").write_text("".join(f"{words(12)}.\n" for _ in range(2400)))
+    answers = [words(3) for _ in range(60)]
+    chats = [
+        [
+            {"role": "user", "content": f"Say these words: {answer}"},
+            {"role": "assistant", "content": answer},
+        ]
+        for answer in answers
+    ]
+    lines = [json.dumps({"messages": chat}) for chat in chats]
+    (folder / "chats.jsonl").write_text("\n".join(lines) + "\n")
+    messages = [
+        ("ham", words(8)) if number % 3 else ("spam", words(8, SPAM)) for number in range(200)
+    ]
+    labelled = [
+        f"{label}\t{message} {number}\n" for number, (label, message) in enumerate(messages)
+    ]
+    (folder / "SMSSpamCollection").write_text("".join(labelled))
+    mails = [f"{number},{message}\n" for number, (_, message) in enumerate(messages[:9])]
+    (folder / "mails.csv").write_text("id,text\n" + "".join(mails))
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """A user's environment with own caches; models that were downloaded before are there."""
+    (folder / "drive").mkdir(exist_ok=True)
+    models = folder / "cache" / "models"
+    models.parent.mkdir(exist_ok=True)
+    if (cache_folder() / "models").exists() and not models.exists():
+        models.symlink_to((cache_folder() / "models").resolve())
+    paths = {
+        "BRIMFUL_CACHE": "cache",
+        "HF_HOME": "hub",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "BRIMFUL_RUNS": "runs",
+    }
+    own = {name: str(folder / path) for name, path in paths.items()}
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, **own, "PATH": programs, "HF_HUB_OFFLINE": "1", "TERM": "xterm-256color"}
+
+
 def walk(environment: Environment, wheel: Path, folder: Path) -> Tried:
     """Make the environment and take the steps in a folder of its own; print each."""
     tried, home = Tried(environment.name), folder / environment.name
@@ -206,8 +251,7 @@ def walk(environment: Environment, wheel: Path, folder: Path) -> Tried:
     tried.install_s = round(time.perf_counter() - started_s, 1)
     print(f"{tried.install_s:6.1f} s  {environment.name}: installed", flush=True)
     home.mkdir()
-    for write in (write_texts, write_examples, write_labels):
-        write(home)
+    write_data(home)
     own = {
         name: value for name, value in environment_in(home).items() if not name.startswith("PYTHON")
     }

@@ -14,7 +14,7 @@ length: speeds are of a round, and of a drawn token.
 A right answer of this model is rare, and brimful takes no pass over groups of equal rewards. What is
 rewarded here is a digit that about half of the answers hold, so that both sides learn from every group.
 
-Validity: in fp32 loss and gradients are TRL's for the same answers (`rewards_trl.py`), and every side's
+Validity: in fp32 loss and gradients are TRL's for the same answers (`tests/training/methods/test_grpo.py`), and every side's
 mean reward over its rounds is recorded. In bf16 rounding differs: rewards can be compared, not equal.
 """
 

@@ -27,9 +27,7 @@ def table() -> str:
     """Markdown rows; every figure comes from a record."""
     rows = [
         *_on_every_cpu("pretrain_cpu", _speed),
-        *_where_made("pretrain_commits", _speed_since),
         *_on_every_cpu("nanogpt_cpu", _nanogpt),
-        *_times_to_loss(),
         *_learned("shakespeare-char"),
         *_learned("wikitext2-small"),
         *_learned("okadfa-small"),
@@ -43,8 +41,6 @@ def table() -> str:
             "corruption_finished", ", finished runs, bases, mirrors and drawings once more"
         ),
         *_mirrored(),
-        *_monitored(),
-        *_kept_torch(),
         *_memory_cpu("memory_cpu", "families x methods x loss x recomputation"),
         *_memory_cpu("memory_compiled", "compiled blocks"),
         *_memory_cpu(
@@ -69,10 +65,7 @@ def table() -> str:
         *_time_cpu(),
         *_verified(),
         *_plan_speed(),
-        *_studio_speed(),
         *_sandbox(),
-        *_on_every_cpu("sampling_cpu", _sampling),
-        *_sampling_before(),
         *_sampling_published(),
         *_evaluation(),
         *_rft_offline(),
@@ -81,10 +74,6 @@ def table() -> str:
         *_code("code_smollm2", PUBLISHED_CODE, tuple(CODE_METRICS)),
         *_moderation("moderation_offline", OFFLINE_ENCODER),
         *_moderation("moderation_minilm", PUBLISHED_ENCODER),
-        *_conversion(),
-        *_feedback_rates(),
-        *_shapes_of_data(),
-        *_continued(),
         *_classify_speed(),
         *_tuning_speed(),
         *_preferences_equal(),
@@ -94,10 +83,8 @@ def table() -> str:
         *_where_made("preferences_held_out", _preferences_held_out),
         *_preferences_learned(),
         *_rewards_learned(),
-        *_gradient_noise(),
         *_on_every_cpu("rewards_cpu", _rewards_speed),
         *_where_made("rewards_planned", _rewards_planned),
-        *_rewards_equal(),
         *_rewards_public(),
         *_where_made("model_types", _model_types),
         *_where_made("model_types_peaks", _peaks_of_types),
@@ -106,7 +93,6 @@ def table() -> str:
         *_where_made("published_2026", _published_2026),
         *_where_made("declared_jobs", _declared_jobs),
         *_where_made("memory_brim", _memory_brim),
-        *_where_made("start_cpu", _start),
         *_where_made("jobs_measured", _jobs),
     ]
     return "\n".join(
@@ -246,20 +232,6 @@ def _speed(name: str) -> tuple[str, str, str]:
     )
 
 
-def _speed_since(name: str) -> tuple[str, str, str]:
-    record, source = _record(name)
-    told = "; ".join(
-        f"{name} {ratio['median']:.2f}x [{ratio['low']:.2f}, {ratio['high']:.2f}]"
-        for name, result in record["results"].items()
-        for ratio in [result["speed_over_before"]]
-    )
-    return (
-        f"The same step beside that of commit {record['before']}, the first with a benchmark",
-        f"{told}; n = {record['rounds']} rounds; loss {_equal(record['results'].values())}",
-        source,
-    )
-
-
 def _nanogpt(name: str) -> tuple[str, str, str]:
     record, source = _record(name)
     timed, whole, best = record["timed"], record["whole"], record["over_the_best_of_nanogpt"]
@@ -277,37 +249,6 @@ def _nanogpt(name: str) -> tuple[str, str, str]:
         f" split after {record['whole_updates']:,} updates: {losses}",
         source,
     )
-
-
-def _times_to_loss() -> list[tuple[str, str, str]]:
-    """How soon each way of training reaches the first loss that was asked for."""
-    rows = []
-    for path in sorted(RECORDS.glob("time_to_loss-*.json")):
-        record, source = _record(path.stem)
-        told = []
-        for way, result in record["results"].items():
-            to = next(each for name, each in result.items() if name.startswith("to "))
-            reached = "never"
-            if to["steps"]:
-                seconds = to["seconds"]
-                reached = (
-                    f"{to['steps']['median']:,.0f} steps, {seconds['median']:.0f} s"
-                    f" ({seconds['min']:.0f} to {seconds['max']:.0f})"
-                )
-            told.append(
-                f"{way}: {reached}, at its end after {result['steps']:,} steps"
-                f" {result['final_loss']['median']:.3f}, {1000 * result['step_cpu_s']['median']:.0f}"
-                " ms a step"
-            )
-        rows.append(
-            (
-                f"Time to a validation loss of {to['loss']:g}, recipe `{record['recipe']}`, CPU time"
-                f" of one thread; {record['device']}",
-                f"{'; '.join(told)}; {record['seeds']} seeds, median (smallest to largest)",
-                source,
-            )
-        )
-    return rows
 
 
 def _is_made(name: str) -> bool:
@@ -379,33 +320,6 @@ def _mirrored() -> list[tuple[str, str, str]]:
             on_drive,
             drive_source,
         ),
-    ]
-
-
-def _monitored() -> list[tuple[str, str, str]]:
-    record, source = _record("monitor_overhead")
-    share, ratio = record["share_of_process_cpu_time"], record["with_over_without"]["cpu_s"]
-    told = (
-        f"{share['median']:.2%} of the run's CPU time ({share['min']:.2%} to {share['max']:.2%}),"
-        f" {record['cpu_s_per_sample']['median'] * 1e3:.1f} ms a sample; CPU time of a run with"
-        f" over without {ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]; n ="
-        f" {share['n']} rounds"
-    )
-    return [("What the monitor costs a run on a CPU", told, source)]
-
-
-def _kept_torch() -> list[tuple[str, str, str]]:
-    record, source = _record("keeps_torch")
-    files = ", ".join(
-        f"{record['files_changed'][name]} of {count:,} files of {name}"
-        for name, count in record["files_compared"].items()
-    )
-    return [
-        (
-            "The notebooks' set-up cell where torch is installed already",
-            f"changed: {files}; torch {record['after']['torch']} as before; n = 1",
-            source,
-        )
     ]
 
 
@@ -750,28 +664,6 @@ def _planned(kind: str, row: dict[str, Any]) -> str:
     )
 
 
-def _studio_speed() -> list[tuple[str, str, str]]:
-    record, source = _record("studio_speed")
-    told = "; ".join(
-        f"{name}: first {case['first']['cpu_s']:.0f} s, then "
-        + ", ".join(
-            f"{kind} {spread['cpu_s']['median']:.2f} s" for kind, spread in case["changed"].items()
-        )
-        for name, case in record["results"].items()
-    )
-    count = next(iter(record["results"].values()))["devices"]
-    return [
-        (
-            (
-                f"Answers of *Will it fit?* on {count} devices, CPU time: the first, then one thing"
-                " changed"
-            ),
-            f"{told}; n = {record['changes']} each",
-            source,
-        )
-    ]
-
-
 def _sandbox() -> list[tuple[str, str, str]]:
     record, source = _record("sandbox")
     speed, cheats = (
@@ -801,31 +693,6 @@ def _sandbox() -> list[tuple[str, str, str]]:
     ]
 
 
-def _sampling(name: str) -> tuple[str, str, str]:
-    record, source = _record(name)
-    results, work = record["results"], record["workload"]
-    ours, rows = results["brimful"], []
-    for each, result in results.items():
-        if each != "brimful":
-            over = result["brimful_over_it"]
-            rows.append(f"{over['median']:.1f}x {each} [{over['low']:.1f}, {over['high']:.1f}]")
-    length = ours["length"]
-    return (
-        (
-            f"Sampling on a CPU, 16.9M parameters, one thread, {work['prompts']} prompts x"
-            f" {work['samples_per_prompt']} samples of uneven length (mean"
-            f" {length['mean']:.0f}, median {length['median']:.0f}, longest {length['max']}"
-            " tokens)"
-        ),
-        (
-            f"{ours['useful_tokens_per_cpu_s']['median']:,.0f} useful tokens/s of CPU time;"
-            f" {', '.join(rows)}; n = {record['rounds']} rounds; lengths and log-probabilities"
-            f" {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}"
-        ),
-        source,
-    )
-
-
 def _sampling_published() -> list[tuple[str, str, str]]:
     record, source = _record("sampling_published")
     results, work = record["results"], record["workload"]
@@ -848,22 +715,6 @@ def _sampling_published() -> list[tuple[str, str, str]]:
                 f"{results['brimful']['tokens_per_cpu_s']['median']:,.0f} tokens/s of CPU time;"
                 f" {', '.join(rows)}; n = {record['rounds']} rounds; log-probabilities"
                 f" {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}"
-            ),
-            source,
-        )
-    ]
-
-
-def _sampling_before() -> list[tuple[str, str, str]]:
-    record, source = _record("sampling_before")
-    over, rates = record["now_over_before"], record["useful_tokens_per_cpu_s"]
-    return [
-        (
-            f"The same model's sampling beside commit {record['before']} of this repository",
-            (
-                f"{over['median']:.2f}x [{over['low']:.2f}, {over['high']:.2f}]:"
-                f" {rates['now']['median']:,.0f} and {rates['before']['median']:,.0f} useful"
-                f" tokens/s of CPU time; n = {record['rounds']} rounds"
             ),
             source,
         )
@@ -1006,48 +857,6 @@ PUBLISHED_ENCODER = (
 )
 
 
-def _shapes_of_data() -> list[tuple[str, str, str]]:
-    record, source = _record("first_hour")
-    steps = [each for each in record["steps"] if "run.name=shape-" in each["command"]]
-    wrong = sum(bool(each["problems"]) for each in steps)
-    refused = sum(not each["learned"] for each in steps)
-    return [
-        (
-            "Shapes of own data, tuned on as a user types it",
-            f"{len(steps)} tried: {wrong} silently wrong; {len(steps) - refused} learned, example for"
-            f" example what the rows say, {refused} refused with the place and the way out",
-            source,
-        )
-    ]
-
-
-def _continued() -> list[tuple[str, str, str]]:
-    record, source = _record("continued_cpu")
-
-    def bits(scored: dict[str, Any]) -> str:
-        low, high = scored["bits_per_byte_interval"]
-        return f"{scored['bits_per_byte']:.3f} [{low:.3f}, {high:.3f}]"
-
-    def after(runs: list[dict[str, Any]]) -> str:
-        gains = [each["difference_nats"] for each in runs]
-        surest = min(-each["interval"][1] for each in gains)
-        means = ", ".join(f"{-each['value']:.3f}" for each in gains)
-        return f"{'; '.join(map(bits, runs))} (nats a token less: {means}, at least {surest:.3f} by their intervals)"
-
-    told = "; ".join(
-        f"{manner}: {after(result['runs'])}" for manner, result in record["results"].items()
-    )
-    return [
-        (
-            f"Continued pre-training of SmolLM2-135M-Instruct on WikiText-2, {record['steps']} steps,"
-            f" n = {len(record['results']['full']['runs'])} seeds",
-            f"held-out bits per byte before {bits(record['before'])}; after, seed by seed, {told};"
-            f" {record['before']['tokens']:,} tokens, 95 % intervals over windows",
-            source,
-        )
-    ]
-
-
 def _moderation(name: str, what: str) -> list[tuple[str, str, str]]:
     record, source = _record(name)
     took = (
@@ -1084,46 +893,6 @@ def _moderation(name: str, what: str) -> list[tuple[str, str, str]]:
             source,
         )
     ]
-
-
-def _conversion() -> list[tuple[str, str, str]]:
-    record, source = _record("okadfa_conversion")
-    variants = "; ".join(
-        f"{name}: {each['before']['perplexity_per_gpt2_token']:,.1f} ->"
-        f" {each['after']['perplexity_per_gpt2_token']:,.1f}"
-        for name, each in record["variants"].items()
-    )
-    tokens = max(each["trained_tokens"] for each in record["variants"].values())
-    what = (
-        "SmolLM2-135M-Instruct with its own attention, converted to kernel attention, and the"
-        " converted network with fresh weights, tuned on WikiText-2: perplexity per token of"
-        " GPT-2's tokenizer before -> after"
-    )
-    measured = (
-        f"{variants}; {record['steps']} steps, at most {tokens:,} tokens, one seed; of"
-        f" {record['held_out']['gpt2_tokens']:,} held-out tokens"
-    )
-    return [(what, measured, source)]
-
-
-def _feedback_rates() -> list[tuple[str, str, str]]:
-    record, source = _record("feedback_rates")
-    best = "; ".join(
-        f"{name}: {found['mean_loss']:.3f} at {found['learning_rate']:g} ({found['least']:.3f} to"
-        f" {found['most']:.3f})"
-        for name, found in record["best"].items()
-    )
-    rates = sorted({run["learning_rate"] for run in record["runs"]})
-    seeds = len({run["seed"] for run in record["runs"]})
-    what = (
-        "`okadfa-ablation`'s model on WikiText-2 at its best learning rate: feedback through a"
-        " random matrix, the control in which only the top learns, backpropagation"
-    )
-    measured = (
-        f"validation loss {best}; {record['steps']} steps, rates"
-        f" {', '.join(f'{rate:g}' for rate in rates)}, {seeds} seeds"
-    )
-    return [(what, measured, source)]
 
 
 CLASSIFIED = {"sst2": "SST-2's sentences", "sms": "SMS Spam's messages"}
@@ -1413,20 +1182,6 @@ def _declared_jobs(name: str) -> tuple[str, str, str]:
     )
 
 
-def _start(name: str) -> tuple[str, str, str]:
-    record, source = _record(name)
-    first, runs = record["first_step_cpu_s"], record["quickstart"]["runs"]
-    shares = " and ".join(f"{each['share_outside']:.0%}" for each in runs)
-    return (
-        f"CPU time until the first step of `train quickstart` is done; {record['device']}",
-        f"{first['empty_cache']['median']:.1f} s with an empty cache, {first['later']['median']:.1f}"
-        f" after that, where {first['wanted']:.0f} were wanted; n = {first['later']['n']}. Of `brimful"
-        f" run quickstart` {shares} are no training, where"
-        f" {record['quickstart']['wanted_share_outside_training']:.0%} was wanted",
-        source,
-    )
-
-
 def _jobs(name: str) -> tuple[str, str, str]:
     record, source = _record(name)
     every = [row for job in record["jobs"] for row in job["phases"] if row.get("measured_s")]
@@ -1498,20 +1253,6 @@ def _rewards_planned(name: str) -> tuple[str, str, str]:
         f" {len(record['not_measured'])} configurations",
         source,
     )
-
-
-def _rewards_equal() -> list[tuple[str, str, str]]:
-    record, source = _record("rewards_trl")
-    told = [
-        f"{words}: loss {worst['loss']:.0e}, gradients {worst['gradient']:.0e}"
-        for words, key in (("in fp32", "float32"), ("in doubles", "float64"))
-        for worst in [record["worst"][key]]
-    ]
-    variants = ", ".join(dict.fromkeys(row["variant"] for row in record["rows"]))
-    what = (
-        f"Losses of rewarded answers ({variants}) beside TRL's GRPOTrainer, a small Llama with LoRA"
-    )
-    return [(what, f"largest relative difference {'; '.join(told)}", source)]
 
 
 def _rewards_public() -> list[tuple[str, str, str]]:
@@ -1669,32 +1410,10 @@ def _rewards_learned() -> list[tuple[str, str, str]]:
     ]
 
 
-def _gradient_noise() -> list[tuple[str, str, str]]:
-    record, source = _record("gradient_noise")
-    told = []
-    for name, each in record["methods"].items():
-        low, high = each["signal_share_interval"]
-        told.append(
-            f"{name} {each['signal_share']:.1%} [{low:.1%}, {high:.1%}] of a batch of"
-            f" {each['samples_of_a_batch']}, noise scale {each['noise_scale_samples'] or 'unknown'}"
-        )
-    return [
-        (
-            "Share of the squared gradient of a batch that other batches agree on, from the same"
-            f" tuned SmolLM2-135M-Instruct on unit conversion, {record['batches']} batches each"
-            " (the noise scale is the batch of which it would be half)",
-            "; ".join(told),
-            source,
-        )
-    ]
-
-
 def _trainers() -> list[tuple[str, str, str]]:
     jobs, source = _record("trainer_jobs")
     errors = [abs(job["error_percent"]) for job in jobs["jobs"]]
     kinds = Counter(job["job"].partition(",")[0] for job in jobs["jobs"])
-    overhead, overhead_source = _record("trainer_overhead")
-    inside = overhead["share_of_cpu_time_inside"]
     return [
         (
             "Peak of another trainer's own steps on this CPU, predicted from its loop on tensors"
@@ -1702,13 +1421,6 @@ def _trainers() -> list[tuple[str, str, str]]:
             f"{len(errors)} jobs ({', '.join(f'{n} {kind}' for kind, n in kinds.items())}): median"
             f" error {statistics.median(errors):.3f} %, worst {max(errors):.2f} %",
             source,
-        ),
-        (
-            "What `BrimfulCallback` costs a Trainer on a CPU",
-            f"{inside['median']:.2%} of the CPU time of steps of"
-            f" {overhead['step_cpu_s_without']['median']:.1f} s ({inside['min']:.2%} to"
-            f" {inside['max']:.2%}), n = {inside['n']} rounds",
-            overhead_source,
         ),
     ]
 

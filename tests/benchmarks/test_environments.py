@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from environments import STEPS, Tried, environments, interpreters, out_of_reach, table
-from first_hour import Outcome
 from record import RECORDS
+from terminal import Outcome
 
 SCRIPT = RECORDS.parent / "environments.py"
 NO_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}

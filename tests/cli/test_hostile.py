@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import Brimful
 
-from first_hour import on_terminal
+from terminal import on_terminal
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m "
 """Sets the title of a terminal, clears its screen, writes in red."""

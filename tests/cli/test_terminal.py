@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from first_hour import COLUMNS as WIDTH
-from first_hour import left_on_screen, on_terminal
+from terminal import COLUMNS as WIDTH
+from terminal import left_on_screen, on_terminal
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 MOVEMENTS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

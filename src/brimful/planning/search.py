@@ -51,7 +51,7 @@ SELECTIVE = (
 WATCHED_S = 11e-6
 """What selective recomputation adds to the time in which the program issues an operator, on average
 over all of a step: operators of a forward pass and of what is computed again are watched, about
-half of them (`benchmarks/recompute_cpu.py`).
+half of them (docs/log/2026-11.md, 26 November).
 """
 WITHIN_ERROR = "is within the error of prediction"
 COMPUTED_AGAIN = 0.5
