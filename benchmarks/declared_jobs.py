@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-import foreign_rows
 import memory_fms
 import memory_rows
 from brimful.base.errors import BrimfulError
@@ -37,19 +36,50 @@ from brimful.integrations.other_tools.job import read_job
 from brimful.integrations.other_tools.planned import JobTraces, job_traces, look_up, plan_job
 from brimful.integrations.other_tools.recognise import tool_named
 from left_out import LeftOut
+from memory_stack import Stack
 from record import write_record
 
 STORED = Path(__file__).with_suffix(".json")
 HELD = 0.9
 SHIPPED = planned.DECLARED_SHARE
 VERSION = "0.12"
+SOURCE = "foundation-model-stack/fms-acceleration"
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def arguments_of(stack: Stack) -> dict[str, Any]:
+    """Return the arguments of `trl sft` for a declared run of Trainer's."""
+    given: dict[str, Any] = {
+        "model_name_or_path": stack.model,
+        "dtype": DTYPES[stack.weights],
+        "bf16": stack.autocast == "bf16",
+        "fp16": stack.autocast == "fp16",
+        "max_length": stack.sequence_length,
+        "per_device_train_batch_size": stack.micro_batch,
+        "gradient_accumulation_steps": stack.accumulation,
+        "optim": "adamw_torch",
+        "attn_implementation": "flash_attention_2",
+        "loss_type": "nll",
+        "gradient_checkpointing": stack.recompute != "none",
+        "gradient_checkpointing_kwargs": {"use_reentrant": stack.recompute == "reentrant"},
+    }
+    if stack.lengths == "fixed":
+        given |= {"packing": True, "packing_strategy": "wrapped"}
+    if stack.adapter is not None:
+        given |= {
+            "use_peft": True,
+            "lora_r": stack.adapter.rank,
+            "lora_dropout": stack.adapter.dropout,
+            "lora_target_modules": list(stack.adapter.targets),
+        }
+    return given
 
 
 def rows_of(path: str) -> Iterator[dict[str, Any]]:
     """Yield the stored jobs, and fms-acceleration's with and without TRL's version."""
     yield from json.loads(STORED.read_text(encoding="utf-8"))
     with open(path, encoding="utf-8", newline="") as file:
-        table = [row for row in csv.DictReader(file) if row["source_repo"] == foreign_rows.SOURCE]
+        table = [row for row in csv.DictReader(file) if row["source_repo"] == SOURCE]
     for row in table:
         stack = memory_rows.stack_of(row)
         if isinstance(stack, LeftOut) or stack.ranks > 1 or stack.lengths != "fixed":
@@ -57,7 +87,7 @@ def rows_of(path: str) -> Iterator[dict[str, Any]]:
         framework = memory_fms.framework_of(row)
         if framework not in ("none", "baseline-peft-bnb") or stack.mixture:
             continue
-        keys = foreign_rows.arguments_of(stack)
+        keys = arguments_of(stack)
         if stack.quantize != "none":
             keys |= {"load_in_4bit": True, "use_bnb_nested_quant": True}
         fails = stack.status == "oom"
@@ -68,7 +98,7 @@ def rows_of(path: str) -> Iterator[dict[str, Any]]:
             for kind in ("driver",) if fails else ("allocated", "driver"):
                 yield {
                     "source": source,
-                    "address": f"github.com/{foreign_rows.SOURCE}",
+                    "address": f"github.com/{SOURCE}",
                     "tool": "trl",
                     "device": stack.device,
                     "kind": kind,

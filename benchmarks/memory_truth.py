@@ -6,9 +6,8 @@ Rules: a stack follows from a row's source and columns (`memory_rows`), never fr
 in it, lengths of two data sets aside (`memory_fms`, `memory_peft`). One trace per stack; allocated
 bytes are the trace's, reserved bytes what the allocator's rules make of it, the driver's figure
 adds the catalog's context. Errors are predicted over measured minus one. A row that repeats a
-setting counts again under "rows" and once, with its median measurement, under "settings". Peers are
-asked about the rows they can take. Rows that ran out of memory count as right where the verdict is
-"does not fit".
+setting counts again under "rows" and once, with its median measurement, under "settings". Rows that
+ran out of memory count as right where the verdict is "does not fit".
 """
 
 import argparse
@@ -49,7 +48,6 @@ from brimful.planning.target import target_of
 from brimful.planning.trace import KINDS, Trace
 from brimful.rehearsal.store import StoredTraces
 from left_out import LeftOut
-from memory_peers import PEERS, Estimate
 from memory_stack import Stack
 from record import write_record
 
@@ -197,7 +195,6 @@ class Outcome:
         group: Source, GPU and method; `kind` is "allocated", "reserved" or "driver".
         setting: What else decides the prediction; rows that share it repeat a setting.
         inside: The measurement lies in the 90 % interval.
-        peers_gib: What other estimators say, by name; None where they cannot.
     """
 
     group: tuple[str, str, str]
@@ -206,7 +203,6 @@ class Outcome:
     measured_gib: float
     predicted_gib: float
     inside: bool
-    peers_gib: Mapping[str, float | None]
 
     @property
     def error(self) -> float:
@@ -229,30 +225,8 @@ def outcomes_of(row: Mapping[str, str], stack: Stack, foot: Footprint) -> list[O
         if measured_gib:
             prediction = getattr(foot, kind)
             inside = prediction.low <= measured_gib * GIB <= prediction.high
-            made.append(
-                Outcome(
-                    group,
-                    kind,
-                    setting,
-                    measured_gib,
-                    prediction.value / GIB,
-                    inside,
-                    _peers(row, stack, kind),
-                )
-            )
+            made.append(Outcome(group, kind, setting, measured_gib, prediction.value / GIB, inside))
     return made
-
-
-def _peers(row: Mapping[str, str], stack: Stack, kind: str) -> dict[str, float | None]:
-    model = models.find(stack.model)
-    return {} if model is None else {name: _ask(name, row, model).beside(kind) for name in PEERS}
-
-
-def _ask(name: str, row: Mapping[str, str], model: models.ModelRow) -> Estimate:
-    try:
-        return PEERS[name](row, model.config, model.parameters)
-    except ImportError as missing:
-        return Estimate(reason=str(missing))
 
 
 def cannot(stack: Stack, *, compiled: bool = False) -> str | None:
@@ -297,28 +271,6 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def peer_summaries(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Each peer's error on the rows it takes, and ours on the same rows."""
-    made = {}
-    for name in PEERS:
-        taken = [
-            (outcome.peers_gib[name], outcome)
-            for outcome in outcomes
-            if outcome.peers_gib.get(name)
-        ]
-        if taken:
-            theirs = np.array([gib / outcome.measured_gib - 1 for gib, outcome in taken if gib])
-            ours = np.array([abs(outcome.error) for _, outcome in taken])
-            made[name] = {
-                "rows": len(taken),
-                "median_percent": _percent(np.median(np.abs(theirs))),
-                "ninetieth_percent": _percent(np.quantile(np.abs(theirs), 0.9)),
-                "worst_percent": _percent(theirs[np.argmax(np.abs(theirs))]),
-                "brimful_median_percent": _percent(np.median(ours)),
-            }
-    return made
-
-
 def _percent(share: float) -> float:
     return round(100 * float(share), 2)
 
@@ -342,15 +294,10 @@ def main() -> None:
         by_group[(outcome.kind, *outcome.group)].append(outcome)
         by_group[(outcome.kind, "all")].append(outcome)
     table = {" | ".join(group): summary(members) for group, members in sorted(by_group.items())}
-    peers = {
-        kind: peer_summaries([outcome for outcome in outcomes if outcome.kind == kind])
-        for kind in ("allocated", "reserved", "driver")
-    }
-    _print(table, peers, verdicts, left_out)
+    _print(table, verdicts, left_out)
     if not asked.no_record:
         values = {
             "results": table,
-            "peers": peers,
             "out_of_memory_verdicts": dict(verdicts),
             "left_out": dict(left_out),
         }
@@ -390,21 +337,13 @@ def predict_all(
     return outcomes, verdicts, left_out
 
 
-def _print(
-    table: Mapping[str, Any],
-    peers: Mapping[str, Any],
-    verdicts: Counter[str],
-    left_out: Counter[str],
-) -> None:
+def _print(table: Mapping[str, Any], verdicts: Counter[str], left_out: Counter[str]) -> None:
     for group, figures in table.items():
         print(
             f"{group:72s} n {figures['rows']:3d} ({figures['settings']:3d} settings)  |error|"
             f" median {figures['median_percent']:6.2f} % 90th {figures['ninetieth_percent']:6.2f} %"
             f" worst {figures['worst_percent']:+7.2f} %  inside {figures['inside_percent']:5.1f} %"
         )
-    for kind, each in peers.items():
-        for name, figures in each.items():
-            print(f"{kind:9s} {name:13s} {figures}")
     print(f"ran out of memory, and the verdict was: {dict(verdicts)}")
     for reason, count in left_out.most_common():
         print(f"{count:5d} left out: {reason}")

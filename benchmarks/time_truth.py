@@ -31,7 +31,6 @@ import time_rows
 from left_out import LeftOut
 from record import write_record
 from time_model import NAMES, NORM, Array, Table, board, fit, predict, values_of
-from time_peers import PEERS
 from time_priors import PRIORS
 from time_shipped import shipped_summary
 from time_stack import TimedStack
@@ -264,30 +263,6 @@ def tables(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
     return made
 
 
-def peer_summaries(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Each peer's errors on the runs it takes, and ours on the same runs by fits without their
-    source.
-    """
-    made: dict[str, Any] = {}
-    for name, ask in PEERS.items():
-        try:
-            told = [(seconds, outcome) for outcome in outcomes if (seconds := ask(outcome.stack))]
-        except ImportError as missing:
-            print(missing)
-            continue
-        theirs = np.array([seconds / outcome.stack.measured_s - 1 for seconds, outcome in told])
-        ours = np.array([outcome.source_s / outcome.stack.measured_s - 1 for _, outcome in told])
-        made[name] = {
-            "rows": len(told),
-            "median_percent": _percent(np.median(np.abs(theirs))),
-            "ninetieth_percent": _percent(np.quantile(np.abs(theirs), 0.9)),
-            "bias_percent": _percent(np.median(theirs)),
-            "brimful_median_percent": _percent(np.median(np.abs(ours))),
-            "brimful_ninetieth_percent": _percent(np.quantile(np.abs(ours), 0.9)),
-        }
-    return made
-
-
 def print_tables(made: Mapping[str, Mapping[str, Any]]) -> None:
     """For people."""
     print(
@@ -416,9 +391,6 @@ def main() -> None:
         print_rows(outcomes)
     made = tables(outcomes)
     print_tables(made)
-    peers = peer_summaries(outcomes)
-    for name, figures in peers.items():
-        print(f"{name:13s} {figures}")
     for reason, count in left_out.most_common():
         print(f"{count:5d} left out: {reason}")
     if asked.fit:
@@ -432,7 +404,6 @@ def main() -> None:
                 {
                     "results": made,
                     "shipped": shipped,
-                    "peers": peers,
                     "parameters": fitted_values(x_P),
                     "left_out": dict(left_out.most_common()),
                 },

@@ -29,7 +29,7 @@ less than the least time.
 """
 LEAST_SPREAD = (0.8, 1.3)
 """Measured over predicted time, 5th and 95th percentile, of steps whose passes were timed on an
-idle machine (benchmarks/first_prediction_cpu.py).
+idle machine (docs/log, 2026-11-23: the first predicted time).
 """
 SHORTENED = 1.1
 """How much wider the interval is where rows were shorter than the step's (assumption)."""
