@@ -1,22 +1,13 @@
-"""One run on several ranks beside the same run in one process, and after its ranks were killed.
+"""One run on several ranks beside the same run in one process.
 
-    python benchmarks/several_devices.py [--trials 100] [--changes 20] [--folder FOLDER]
+    python benchmarks/several_devices.py [--kinds documents pairs ...] [--folder FOLDER]
 
 Ranks are processes of this machine that meet over gloo, each with one thread. Models are tiny, with
-ragged data, accumulation and an uneven remainder: 7 sequences a step in micro-batches of 2.
-
-- compare: 20 steps of documents, masked documents, LoRA, QLoRA (NF4) and full tuning of examples, pairs
-  (whole models only) and labels, in 1 process, and on 2 and 4 ranks with the whole model (replicated) and with parts of it
-  (sharded). Losses, gradient norms and final weights are compared.
-- kills: a run on 2 ranks with dropout is killed at a random step or in the middle of a save, one rank
-  or all, or one rank is halted (SIGSTOP) and the other ended by its watchdog; then it is finished by
-  the same command. Everything of its last checkpoint (weights, optimizer, generators, progress) and
-  what was measured at steps is compared with an undisturbed run, bit for bit.
-- changes: the same without dropout, finished on another number of ranks or in one process. Losses are
-  compared with one process; the target tokens of each step show that the sequences are the same.
-
-With a folder, what was done in it is not done again. What was compared is one record (ranks_equal),
-kills and changes are another (several_devices); `--trials 0` compares only.
+ragged data, accumulation and an uneven remainder: 7 sequences a step in micro-batches of 2. 20 steps of
+documents, masked documents, LoRA, QLoRA (NF4) and full tuning of examples, pairs (whole models only) and
+labels run in 1 process, and on 2 and 4 ranks with the whole model (replicated) and with parts of it
+(sharded). Losses, gradient norms and final weights are compared. With a folder, what was done in it is
+not done again. `kill.py --kinds ranks` kills such runs.
 """
 
 import argparse
@@ -25,16 +16,13 @@ import json
 import os
 import random
 import shutil
-import signal
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 import torch.distributed as dist
 from rich.console import Console
@@ -42,8 +30,8 @@ from rich.console import Console
 from brimful.base.rundir import read_journal
 from brimful.chains import phases, pipeline
 from brimful.recipe import Recipe, load
-from brimful.training import checkpoint, loop
-from brimful.training.checkpoint import CheckpointStore, differences
+from brimful.training import checkpoint
+from brimful.training.checkpoint import CheckpointStore
 from brimful.training.world import ALONE, World, join
 from record import RECORDS, write_record
 
@@ -91,7 +79,6 @@ TIMED = {
     *("step_time_s", "loader_wait_s", "core_wait_s", "tokens_per_second"),
     *("memory_bytes", "time", "seconds"),
 }
-RANKS_LAST_S = 600.0
 
 
 def make_data(folder: Path) -> None:
@@ -167,23 +154,9 @@ def on_ranks(size: int, act: Callable[[World], None]) -> list[int]:
         if child == 0:
             _in_rank(rank, size, store, act)
         children.append(child)
-    until_s, ends = time.monotonic() + RANKS_LAST_S, dict.fromkeys(children, -1)
-    while -1 in ends.values():
-        for child in [each for each, end in ends.items() if end == -1]:
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                ends[child] = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > until_s or _is_left_halted(child, ends):
-                os.kill(child, signal.SIGKILL)
-        time.sleep(0.02)
+    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     shutil.rmtree(store.parent)
-    return [abs(end) for end in ends.values()]
-
-
-def _is_left_halted(child: int, ends: dict[int, int]) -> bool:
-    """Return whether a process is halted and another rank has ended: a launcher kills it then."""
-    is_halted = psutil.Process(child).status() == psutil.STATUS_STOPPED
-    return is_halted and any(end != -1 for end in ends.values())
+    return [abs(end) for end in ends]
 
 
 def _in_rank(rank: int, size: int, store: Path, act: Callable[[World], None]) -> None:
@@ -257,108 +230,8 @@ def differing(ours: Path, alone: Path) -> dict[str, Any]:
     }
 
 
-PLACES = ("update", "save", "evaluation")
-HALTED_SHARE = 0.2
-"""Of the trials: a rank is halted, not killed."""
-PATIENCE = "run.patience=30s"
-"""Of the rank that waits for a halted one."""
-
-
-def killed(
-    recipe: Recipe,
-    place: str,
-    call: int,
-    victims: tuple[int, ...],
-    world: World,
-    sent: signal.Signals = signal.SIGKILL,
-) -> None:
-    """Train; at the `call`-th update, save or evaluation the victims are sent a signal, before it
-    is done; in a save rank 0 after it wrote the files, before their folder gets its name.
-    """
-    target, name = {
-        "update": (loop, "guarded_update"),
-        "save": (os, "rename"),
-        "evaluation": (loop, "_evaluate_if_due"),
-    }[place]
-    real, count = getattr(target, name), itertools.count(1)
-
-    def act(*args: Any, **options: Any) -> Any:
-        is_counted = place != "save" or ".tmp-" in str(args[0])
-        if is_counted and next(count) == call and world.rank in victims:
-            os.kill(os.getpid(), sent)
-        return real(*args, **options)
-
-    setattr(target, name, act)
-    train(recipe, world)
-
-
-DROPPING = ("model.architecture=gpt2", "model.dropout=0.1")
-
-
-def kills(folder: Path, trials: int) -> list[dict[str, Any]]:
-    """Return for every trial how it was killed and what differed in the end."""
-    drawn, results = random.Random(1), []
-    sound = {
-        spread: run_once(
-            2,
-            recipe_of(
-                "documents", folder, f"run.name=sound-{spread}", f"plan.spread={spread}", *DROPPING
-            ),
-        )
-        for spread in SPREADS
-    }
-    for number in range(trials):
-        spread, place = SPREADS[number % 2], drawn.choice(PLACES)
-        victims = drawn.choice([(0,), (1,), (0, 1)]) if place != "save" else (0,)
-        call = drawn.randint(1, {"update": 20, "save": 5, "evaluation": 20}[place])
-        name, sent = f"run.name=kill-{number}", signal.SIGKILL
-        waiting: list[str] = []
-        if drawn.random() < HALTED_SHARE and len(victims) == 1:
-            sent, waiting = signal.SIGSTOP, [PATIENCE]
-        changes = ("documents", folder, name, f"plan.spread={spread}", *DROPPING)
-        recipe = recipe_of(*changes)
-        trial: dict[str, Any] = {"spread": spread, "place": place, "call": call}
-        trial |= {"signal": sent.name, "victims": list(victims)}
-        ends: list[int] = []
-        if not (run_folder(recipe) / "model").is_dir():
-            started_s = time.monotonic()
-            act = partial(killed, recipe_of(*changes, *waiting), place, call, victims, sent=sent)
-            ends = on_ranks(2, act)
-            trial["ended_after_s"] = round(time.monotonic() - started_s, 1)
-            assert on_ranks(2, partial(train, recipe)) == [0, 0], trial
-        ours, theirs = run_folder(recipe), sound[spread]
-        unequal = differences(final_of(ours), final_of(theirs))
-        unequal += ["steps"] * (steps_of(ours) != steps_of(theirs))
-        results.append({**trial, "ends": ends, "unequal": unequal})
-        print(number, results[-1], flush=True)
-    return results
-
-
-def changes(folder: Path, trials: int) -> list[dict[str, Any]]:
-    """Return for every trial which numbers of ranks it had and how far its losses are from one
-    process.
-    """
-    drawn, results = random.Random(2), []
-    alone = run_once(1, recipe_of("documents", folder, "run.name=documents-1"))
-    for number in range(trials):
-        before, after = drawn.sample([1, 2, 3, 4], 2)
-        spread = drawn.choice(SPREADS)
-        recipe = recipe_of(
-            "documents", folder, f"run.name=change-{number}", f"plan.spread={spread}"
-        )
-        if not (run_folder(recipe) / "model").is_dir():
-            on_ranks(before, partial(killed, recipe, "update", drawn.randint(5, 19), (before - 1,)))
-            assert on_ranks(after, partial(train, recipe)) == [0] * after
-        told = {"before": before, "after": after, "spread": spread}
-        results.append({**told, **differing(run_folder(recipe), alone)})
-        print(number, results[-1], flush=True)
-    return results
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--changes", type=int, default=20)
     parser.add_argument(
         "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="compare these, keep others"
     )
@@ -375,33 +248,8 @@ def main() -> None:
         before = json.loads((RECORDS / "ranks_equal.json").read_text())["compared"]
         compared = [each for each in before if each["kind"] not in arguments.kinds] + compared
     largest = {name: max(each[name] for each in compared) for name in ("loss", "grad_norm")}
-    print(
-        write_record(
-            "ranks_equal",
-            {"compared_now": arguments.kinds, "compared": compared, "largest": largest},
-        )
-    )
-    if not arguments.trials:
-        return
-    killings = kills(folder, arguments.trials)
-    changed = changes(folder, arguments.changes)
-    path = write_record(
-        "several_devices",
-        {
-            "kills": {
-                "trials": len(killings),
-                "equal": sum(not each["unequal"] for each in killings),
-                "each": killings,
-            },
-            "changes": {
-                "trials": len(changed),
-                "same_tokens": sum(each["same_tokens"] for each in changed),
-                "largest_loss": max((each["loss"] for each in changed), default=None),
-                "each": changed,
-            },
-        },
-    )
-    print(path)
+    values = {"compared_now": arguments.kinds, "compared": compared, "largest": largest}
+    print(write_record("ranks_equal", values))
 
 
 if __name__ == "__main__":
