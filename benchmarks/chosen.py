@@ -3,11 +3,9 @@ published or own runs, counted, and how predictions do on runs that the numbers 
 
     python benchmarks/chosen.py .../memory.csv .../speed.csv [--only memory,time] [--no-record]
 
-Rules: `INVENTORY` has every number that moves a predicted peak or step time, with what it was chosen
-on. "fitted": a script minimised errors. "percentiles": ends of an interval. "chosen": by hand with
-measurements in sight. "assumed": nobody measured it. Numbers of the second kind are chosen again
-without each source, and without each model, as 5th and 95th percentile of measured over predicted
-(with fewer than FEW_ROWS rows of the same kind, of all kinds), and judged on what was left out. They
+Rules: `chosen.toml` has every number that moves a predicted peak or step time, with what it was chosen
+on. Percentiles are chosen again without each source, and without each model, as 5th and 95th
+percentile of measured over predicted (with fewer than FEW_ROWS rows of the same kind, of all kinds), and judged on what was left out. They
 are widened for the few sources or models they are of, as `time_truth` does, and each of these counts the
 same: with rows counting the same, 89 of one program that empties its cache decided how much a driver
 shows of programs that do not (22 % inside with the source left out). Fitted ones are fitted again by `time_truth.py`. Chosen ones that one
@@ -19,11 +17,13 @@ import argparse
 import csv
 import json
 import statistics
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,201 +37,38 @@ from brimful.hardware import catalog as devices
 from brimful.hardware.fitted import efficiencies
 from brimful.planning import memory as planned
 from brimful.planning.memory import Footprint
-from brimful.planning.target import target_of
+from brimful.planning.target import CONTEXT_OFFSET_MIB, CONTEXT_UNCERTAINTY_MIB, target_of
 from left_out import LeftOut
 from memory_others import RENTED
 from memory_stack import Stack
 from memory_truth import cannot, predict
 from record import RECORDS, write_record
 
-How = Literal["fitted", "percentiles", "chosen", "assumed"]
-Decides = Literal["memory", "time"]
-MEMORY, TARGET, RAGGED = (f"brimful.planning.{name}" for name in ("memory", "target", "ragged"))
 FEW_ROWS = 20
 NORMS = (1.0, 1.25, 1.5)
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A constant that moves a prediction.
-
-    Attributes:
-        module, name: Where it stands.
-        decides: What it moves.
-        how: How its values were found.
-        data: On what.
-        again: How it is found without a source; "" where it cannot be.
-    """
-
-    module: str
-    name: str
-    decides: Decides
-    how: How
-    data: str
-    again: str = ""
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers it has."""
-        return count(getattr(import_module(self.module), self.name))
+def inventory() -> list[dict[str, Any]]:
+    """Return every number that moves a prediction, with how many numbers it has."""
+    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["number"]
+    return [
+        {
+            "name": row["name"],
+            "numbers": count(constant(row["name"])),
+            "decides": row["decides"],
+            "how": row["how"],
+            "data": row.get("data", ""),
+            "again": row.get("again", ""),
+        }
+        for row in rows
+    ]
 
 
-INVENTORY = (
-    Chosen(
-        MEMORY,
-        "ALLOCATED_SHARE",
-        "memory",
-        "percentiles",
-        "111 rows of fms-acceleration",
-        "here, without each model: no other source has allocated bytes",
-    ),
-    Chosen(
-        MEMORY,
-        "RESERVED_SHARE",
-        "memory",
-        "percentiles",
-        "rows of fms-acceleration (driver) and peft (reserved)",
-        "here, without each source and each model",
-    ),
-    Chosen(
-        "brimful.integrations.other_tools.planned",
-        "DECLARED_SHARE",
-        "memory",
-        "percentiles",
-        "65 published jobs of five sources",
-        "declared_jobs.py, without each source",
-    ),
-    Chosen(
-        "brimful.integrations.other_tools.planned",
-        "PERHAPS_SHARE",
-        "memory",
-        "chosen",
-        "11 rows of torchtune",
-    ),
-    Chosen(MEMORY, "SHARDED_SHARE", "memory", "chosen", "2 rows of torchtitan"),
-    Chosen(MEMORY, "VARYING_SHARE", "memory", "chosen", "20 settings of fms-acceleration"),
-    Chosen(
-        "brimful.planning.host_heap",
-        "HELD_HOST_SLACK",
-        "memory",
-        "chosen",
-        "54 tunings on CPUs, own",
-        "here, without each kind of rows, for short runs",
-    ),
-    Chosen(
-        RAGGED,
-        "RAGGED_SHARE",
-        "memory",
-        "chosen",
-        "20 settings of fms-acceleration",
-        "here, without padded and without joined rows",
-    ),
-    Chosen(
-        "brimful.planning.longest_pass",
-        "SOME_PASSES",
-        "memory",
-        "chosen",
-        "20 settings of fms-acceleration",
-    ),
-    Chosen(RAGGED, "TEXT_SPREAD", "memory", "assumed", ""),
-    Chosen(RAGGED, "LONGEST_TEXT", "memory", "assumed", ""),
-    Chosen(RAGGED, "TEXTS_OF_A_PASS", "memory", "assumed", ""),
-    Chosen(RAGGED, "PACKED_FRACTIONS", "memory", "assumed", ""),
-    Chosen(
-        TARGET,
-        "CONTEXT_MIB_PER_MULTIPROCESSOR",
-        "memory",
-        "fitted",
-        "GPT-2 124M on 20 rented GPUs",
-        "here, without each GPU",
-    ),
-    Chosen(
-        TARGET,
-        "CONTEXT_OFFSET_MIB",
-        "memory",
-        "fitted",
-        "GPT-2 124M on 20 rented GPUs",
-        "here, without each GPU",
-    ),
-    Chosen(
-        TARGET,
-        "CONTEXT_DEFAULT_OFFSET_MIB",
-        "memory",
-        "fitted",
-        "GPT-2 124M on 20 rented GPUs",
-        "here, without each GPU",
-    ),
-    Chosen(TARGET, "CONTEXT_UNCERTAINTY_MIB", "memory", "chosen", "GPT-2 124M on 20 rented GPUs"),
-    Chosen(TARGET, "COMMUNICATION_BYTES", "memory", "assumed", ""),
-    Chosen(TARGET, "COMMUNICATION_UNCERTAINTY_BYTES", "memory", "assumed", ""),
-    Chosen(TARGET, "OLDER_COMMUNICATION_BYTES", "memory", "chosen", "1 public report"),
-    Chosen("brimful.planning.host_heap", "HOST_SLACK", "memory", "chosen", "11 own runs on a CPU"),
-    Chosen(TARGET, "HOST_GROWTH_BYTES", "memory", "chosen", "own runs on CPUs"),
-    Chosen(TARGET, "METAL_SLACK", "memory", "assumed", ""),
-    Chosen("brimful.planning.compiled", "SHARE_OF_EAGER", "memory", "chosen", "own traces"),
-    Chosen(
-        "brimful.hardware.catalog", "DRIVER_KEEPS_GIB", "memory", "chosen", "out-of-memory reports"
-    ),
-    Chosen(
-        "brimful.hardware.catalog",
-        "DRIVER_KEEPS_SHARE",
-        "memory",
-        "chosen",
-        "out-of-memory reports",
-    ),
-    Chosen("memory_peft", "MEAN_PADDED_TOKENS", "memory", "chosen", "peft, LoRA of rank 32"),
-    Chosen("memory_peft", "LONGEST_TOKENS", "memory", "chosen", "peft, 8 of 31 settings"),
-    Chosen("memory_fms", "ORCA_LONGEST_TOKENS", "memory", "chosen", "fms-acceleration, refs_orca"),
-    Chosen(
-        "time_priors",
-        "PRIORS",
-        "time",
-        "fitted",
-        "published step times of 13 sources",
-        "time_truth.py, without each source and each GPU",
-    ),
-    Chosen(
-        "time_truth",
-        "INTERVAL",
-        "time",
-        "percentiles",
-        "published step times of 13 sources",
-        "time_truth.py, from the other sources",
-    ),
-    Chosen("time_truth", "WIDER", "time", "assumed", ""),
-    Chosen("time_truth", "UNSEEN", "time", "assumed", ""),
-    Chosen(
-        "time_model",
-        "NORM",
-        "time",
-        "chosen",
-        "published step times of 13 sources, of three values",
-        "here, without each source",
-    ),
-    Chosen("time_model", "ROBUST", "time", "assumed", ""),
-    Chosen("time_model", "SPREAD", "time", "assumed", ""),
-    Chosen("time_model", "ROWS_OF_A_SOURCE", "time", "assumed", ""),
-    Chosen("brimful.hardware.fitted", "CACHE_SHARE", "time", "assumed", ""),
-    Chosen("brimful.hardware.fitted", "POWER_SHARPNESS", "time", "assumed", ""),
-    Chosen("brimful.hardware.rates", "HOST_SLOWEST", "time", "assumed", ""),
-    Chosen("brimful.planning.timing", "TILE", "time", "assumed", ""),
-    Chosen("brimful.planning.timing", "SPLIT_K", "time", "assumed", ""),
-    Chosen("brimful.planning.timing", "RUN_AHEAD_NORM", "time", "assumed", ""),
-    Chosen("brimful.planning.search", "WATCHED_S", "time", "chosen", "own steps on a CPU"),
-    Chosen("brimful.planning.choices", "COMPILE_GAIN", "time", "chosen", "own steps and nanoGPT"),
-    Chosen("brimful.planning.timed", "LEAST_SPREAD", "time", "chosen", "own steps on a CPU"),
-    Chosen("brimful.planning.timed", "SHORTENED", "time", "assumed", ""),
-    Chosen("brimful.planning.timed", "IN_PROPORTION", "time", "chosen", "1 own run on a CPU"),
-    Chosen("brimful.planning.timed", "FEW_PASSES", "time", "chosen", "14 own short runs on a CPU"),
-    Chosen("brimful.planning.timed", "UNEVEN", "time", "chosen", "own steps on a CPU with AMX"),
-    Chosen("brimful.planning.timed", "COMPILED_SHARE", "time", "assumed", ""),
-    Chosen("brimful.planning.communication", "NEVER_HIDDEN", "time", "assumed", ""),
-    Chosen("brimful.planning.communication", "MACHINE_SHARES", "time", "assumed", ""),
-    Chosen("brimful.planning.offload", "LINK_BYTES_PER_S", "time", "assumed", ""),
-    Chosen("time_fine_tuning", "ORCA_TOKENS", "time", "chosen", "fms-acceleration, refs_orca"),
-    Chosen("time_fine_tuning", "ORCA_PADDING_PER_DOUBLING", "time", "chosen", "fms-acceleration"),
-)
+def constant(name: str) -> Any:
+    """Return the value of a constant, named with its module."""
+    module, _, name = name.rpartition(".")
+    return getattr(import_module(module), name)
 
 
 def count(value: Any) -> int:
@@ -243,11 +80,11 @@ def count(value: Any) -> int:
     return 1
 
 
-def free_parameters() -> dict[str, dict[str, int]]:
+def free_parameters(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """Numbers by what they decide and how they were found."""
     made: dict[str, Counter[str]] = {"memory": Counter(), "time": Counter()}
-    for each in INVENTORY:
-        made[each.decides][each.how] += each.numbers
+    for row in rows:
+        made[row["decides"]][row["how"]] += row["numbers"]
     made["time"]["fitted, used by plans"] = len(efficiencies().values)
     return {name: dict(counts) for name, counts in made.items()}
 
@@ -481,7 +318,7 @@ def of_context(path: str) -> dict[str, Any]:
         fitted = np.linalg.lstsq(design[~left], measured[~left], rcond=None)[0]
         errors += (design[left] @ fitted - measured[left]).tolist()
     whole = np.linalg.lstsq(design, measured, rcond=None)[0]
-    within = np.abs(errors) <= planned_uncertainty_mib()
+    within = np.abs(errors) <= CONTEXT_UNCERTAINTY_MIB[True]
     return {
         "rows": len(measured),
         "parameters": design.shape[1],
@@ -494,12 +331,6 @@ def of_context(path: str) -> dict[str, Any]:
             "within_uncertainty_percent": round(100 * float(np.mean(within)), 1),
         },
     }
-
-
-def planned_uncertainty_mib() -> int:
-    """Of generations that were measured."""
-    uncertainty: Mapping[bool, int] = import_module(TARGET).CONTEXT_UNCERTAINTY_MIB
-    return uncertainty[True]
 
 
 def _rented(path: str) -> tuple[list[str], list[int], list[str], Array]:
@@ -515,12 +346,9 @@ def _rented(path: str) -> tuple[list[str], list[int], list[str], Array]:
             capability = devices.get(card).compute_capability or (0, 0)
             cards.append(card)
             batches.append(int(row["micro_batch"]))
-            classes.append(str(capability) if capability in _WITH_OFFSET else "")
+            classes.append(str(capability) if capability in CONTEXT_OFFSET_MIB else "")
             measured.append(float(row["nvidia_smi_gib"]) * GIB / MIB)
     return cards, batches, classes, np.array(measured)
-
-
-_WITH_OFFSET: Mapping[tuple[int, int], int] = import_module(TARGET).CONTEXT_OFFSET_MIB
 
 
 # --- heap of CPUs
@@ -614,19 +442,10 @@ def main() -> None:
     parser.add_argument("--only", default="memory,time")
     parser.add_argument("--no-record", action="store_true")
     asked = parser.parse_args()
+    rows = inventory()
     values: dict[str, Any] = {
-        "free_parameters": free_parameters(),
-        "inventory": [
-            {
-                "name": f"{each.module}.{each.name}",
-                "numbers": each.numbers,
-                "decides": each.decides,
-                "how": each.how,
-                "data": each.data,
-                "again": each.again,
-            }
-            for each in INVENTORY
-        ],
+        "free_parameters": free_parameters(rows),
+        "inventory": rows,
         "context": of_context(asked.memory),
         "heap": of_heap(),
     }
