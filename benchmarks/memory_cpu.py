@@ -1,15 +1,16 @@
 """Peak memory of real training steps on this CPU beside the planner's prediction, to the byte.
 
-    python benchmarks/memory_cpu.py [--only WORDS] [--rewards]
+    python benchmarks/memory_cpu.py [eager | rewards | compiled] [--only WORDS]
 
-`--rewards` takes updates on rewarded answers instead, with a record of their own.
+Updates on rewarded answers and compiled blocks have records of their own.
 
 Rules: prediction and measurement share the step's code and nothing else: one runs on fake tensors,
 the other on real weights under torch's profiler, whose allocation events are summed. Both count
 bytes as asked for. The prediction is made twice, by tracing the model itself and from small traces
-as the planner does; those may refuse, and the planner then traces the model itself. One thread:
-kernels take scratch memory for each. Fails where a peak is off by more than `TOLERANCE`. Where one
-is off by more than `NAMED_FROM`, what only one side has alive at the peak is told by operator.
+as the planner does; those may refuse, and the planner then traces the model itself. Blocks are compiled
+as the training loop does, with Inductor and the C++ compiler of this machine, and measured after a first
+pass; the predicted side runs Inductor's wrapper code on tensors without values. One thread: kernels take
+scratch memory for each. Fails where a peak is off by more than `TOLERANCE`.
 
 Not seen by the profiler, and so by neither side: what oneDNN and the C library take without torch's
 allocator.
@@ -19,10 +20,7 @@ import argparse
 import json
 import os
 import sys
-import time
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -51,10 +49,10 @@ from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
-from measured_steps import MeasuredSteps, measure_steps
+from measured_steps import measure_steps
 from record import write_record
 
-TOLERANCE, NAMED_FROM = 0.002, 0.0002
+TOLERANCE = 0.002
 MICRO_BATCH = 5
 DECODER = {
     "vocab_size": 4096,
@@ -210,73 +208,49 @@ def rewarded() -> Mapping[str, StepSpec]:
     }
 
 
-@dataclass(frozen=True)
-class Result:
-    """One configuration, both sides, bytes."""
+FEW_WORDS = DECODER | SHORT | {"vocab_size": 256}
+"""With a vocabulary this small the peak lies in a block, else in the loss."""
 
-    name: str
-    trace: Trace
-    measured: MeasuredSteps
-    from_small: int | str
 
-    @property
-    def predicted_bytes(self) -> int:
-        return int(steps_live(self.trace).max())
+def compiled() -> Mapping[str, StepSpec]:
+    """Families x precision x recomputation x loss x shapes."""
+    llama = LlamaConfig(**FEW_WORDS)
+    gpt2 = {"vocab_size": 256, "n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 256}
+    still = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    autocast: dict[str, Any] = {"autocast": "bf16", "compiled": "blocks"}
+    return {
+        "llama, bf16 autocast, 4,096 words": _spec(LlamaConfig(**DECODER | SHORT), **autocast),
+        "llama, bf16 autocast": _spec(llama, **autocast),
+        "llama, fp32": _spec(llama, compiled="blocks"),
+        "llama, pure bf16, foreach": _spec(
+            llama, weights="bf16", optimizer="foreach", compiled="blocks"
+        ),
+        "llama, bf16 autocast, recomputed": _spec(llama, recompute=True, **autocast),
+        "llama, bf16 autocast, whole logits": _spec(llama, loss="model", **autocast),
+        "llama, bf16 autocast, T 100": _spec(llama, sequence_length=100, **autocast),
+        "llama, LoRA, bf16 autocast": _spec(llama, adapter=Lora(8), **autocast),
+        "llama, weights in bf16": _spec(llama, weights="bf16", optimizer="rounded", **autocast),
+        "llama, weights in bf16, states in 8 bits, recomputed": _spec(
+            llama, weights="bf16", optimizer="rounded_8bit", recompute=True, **autocast
+        ),
+        "llama, LoRA by one function, bf16 weights": _spec(
+            llama, adapter=Lora(8, quick=True), weights="bf16", **autocast
+        ),
+        "gpt2, fp32, dropout": _spec(GPT2Config(**gpt2), compiled="blocks"),
+        "gpt2, bf16 autocast": _spec(GPT2Config(**gpt2, **still), **autocast),
+        "qwen3, bf16 autocast": _spec(Qwen3Config(**FEW_WORDS, head_dim=64), **autocast),
+        "gemma3, pure bf16": _spec(
+            Gemma3TextConfig(**FEW_WORDS, head_dim=64), weights="bf16", compiled="blocks"
+        ),
+    }
 
-    @property
-    def measured_bytes(self) -> int:
-        return int(self.measured.live_E().max())
 
-    @property
-    def error(self) -> float:
-        return self.predicted_bytes / self.measured_bytes - 1
-
-    def phases(self) -> tuple[str, str]:
-        """Phase of the peak: predicted, measured."""
-        peak = int(steps_live(self.trace).argmax())
-        return [name for name, first in self.trace.marks.items() if first <= peak][
-            -1
-        ], self.measured.phases_E[int(self.measured.live_E().argmax())]
-
-    def phase_errors(self) -> dict[str, float]:
-        """Relative error of the highest point of each phase."""
-        live_E, starts = self.trace.live_E(), [*self.trace.marks.values(), len(self.trace.events_E)]
-        tops = {
-            name: int(live_E[start:end].max())
-            for name, start, end in zip(self.trace.marks, starts, starts[1:], strict=False)
-            if end > start
-        }
-        return {
-            name: tops[name] / top - 1
-            for name, top in self.measured.peaks().items()
-            if name in tops
-        }
-
-    def only_one_side(self, count: int = 5) -> list[str]:
-        """What is alive at the peak on one side only, largest first."""
-        predicted, measured = Counter[int](), Counter[int]()
-        places: dict[int, str] = {}
-        before = self.trace.events_E[: next(iter(self.trace.marks.values()))] - 1
-        peak = int(steps_live(self.trace).argmax())
-        for storage in np.setdiff1d(self.trace.alive_at(peak), before):
-            predicted[int(self.trace.sizes_S[storage])] += 1
-            places.setdefault(
-                int(self.trace.sizes_S[storage]), self.trace.places[self.trace.places_S[storage]]
-            )
-        operators: dict[int, str] = {}
-        for num_bytes, names in self.measured.alive_at(int(self.measured.live_E().argmax())):
-            measured[num_bytes] += 1
-            operators.setdefault(num_bytes, names or "outside of operators")
-        told = [
-            (num_bytes * (predicted[num_bytes] - measured[num_bytes]), num_bytes)
-            for num_bytes in {*predicted, *measured}
-        ]
-        return [
-            f"{excess:+,} bytes predicted beside measured, in tensors of {num_bytes:,}"
-            f" ({(places if excess > 0 else operators)[num_bytes]})"
-            for excess, num_bytes in sorted(told, key=lambda row: -abs(row[0]))[:count]
-            if excess
-        ]
+GROUPS = {
+    "eager": ("memory_cpu", configurations),
+    "rewards": ("memory_rewards", rewarded),
+    "compiled": ("memory_compiled", compiled),
+}
+"""Name of the record, and the steps."""
 
 
 def steps_live(trace: Trace) -> NDArray[np.int64]:
@@ -286,85 +260,46 @@ def steps_live(trace: Trace) -> NDArray[np.int64]:
     return trace.live_E()[: trace.marks.get("evaluation", len(trace.events_E))]
 
 
-def run(name: str, spec: StepSpec) -> Result:
+def compared(name: str, spec: StepSpec) -> dict[str, Any]:
     """Rehearse and measure one configuration."""
     config = config_of(spec)
-    trace = record_training(spec, config, MICRO_BATCH)
+    predicted = int(steps_live(record_training(spec, config, MICRO_BATCH)).max())
     try:
-        from_small: int | str = int(steps_live(StoredTraces(spec, None).at(MICRO_BATCH)).max())
+        from_small = int(steps_live(StoredTraces(spec, None).at(MICRO_BATCH)).max())
+        told = "equal" if from_small == predicted else f"off by {from_small - predicted:+,} bytes"
     except Irregular as reason:
-        from_small = str(reason)
-    return Result(
-        name, trace, measure_steps(real_model(spec, config), spec, MICRO_BATCH), from_small
-    )
-
-
-def _told(result: Result) -> str:
-    if isinstance(result.from_small, str):
-        return f"refused: {result.from_small}"
-    excess_bytes = result.from_small - result.predicted_bytes
-    return f"off by {excess_bytes:+,} bytes" if excess_bytes else "equal"
-
-
-def _row(result: Result) -> dict[str, Any]:
-    predicted_phase, measured_phase = result.phases()
-    worst = max(result.phase_errors().items(), key=lambda item: abs(item[1]))
+        told = f"refused: {reason}"
+    steps = measure_steps(real_model(spec, config), spec, MICRO_BATCH)
+    measured = int(steps.live_E().max())
     return {
-        "configuration": result.name,
-        "predicted_bytes": result.predicted_bytes,
-        "measured_bytes": result.measured_bytes,
-        "error_percent": round(100 * result.error, 5),
-        "predicted_phase": predicted_phase,
-        "measured_phase": measured_phase,
-        "from_small_traces": _told(result),
-        "worst_phase": worst[0],
-        "worst_phase_error_percent": round(100 * worst[1], 4),
-        "named": result.only_one_side() if abs(result.error) > NAMED_FROM else [],
+        "configuration": name,
+        "predicted_bytes": predicted,
+        "measured_bytes": measured,
+        "error_percent": round(100 * (predicted / measured - 1), 5),
+        "measured_phase": steps.phases_E[int(steps.live_E().argmax())],
+        "from_small_traces": told,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("group", nargs="?", choices=GROUPS, default="eager")
     parser.add_argument("--only", default="", help="configurations whose name holds this")
-    parser.add_argument("--rewards", action="store_true", help="updates on rewarded answers")
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.set_verbosity_error()
+    record, steps_of = GROUPS[options.group]
     rows = []
-    started_s = time.perf_counter()
-    for name, spec in (rewarded() if options.rewards else configurations()).items():
+    for name, spec in steps_of().items():
         if options.only in name:
-            rows.append(_row(run(name, spec)))
-            _print(rows[-1])
+            rows.append(compared(name, spec))
+            print(json.dumps(rows[-1]), flush=True)
     errors = [abs(row["error_percent"]) for row in rows]
-    print(
-        f"{len(rows)} configurations in {time.perf_counter() - started_s:.0f} s: median error"
-        f" {np.median(errors):.4f} %, worst {max(errors):.4f} %, to the byte"
-        f" {sum(not error for error in errors)}; small traces: "
-        + ", ".join(
-            f"{count} {word}"
-            for word, count in Counter(
-                row["from_small_traces"].split()[0].rstrip(":") for row in rows
-            ).items()
-        )
-    )
+    print(f"{len(rows)}: median error {np.median(errors):.4f} %, worst {max(errors):.4f} %")
     if not options.only:
-        kept = "memory_rewards" if options.rewards else "memory_cpu"
-        write_record(kept, {"micro_batch": MICRO_BATCH, "configurations": rows})
+        print(write_record(record, {"micro_batch": MICRO_BATCH, "configurations": rows}))
     if max(errors) > 100 * TOLERANCE:
         sys.exit(f"a peak is off by more than {100 * TOLERANCE} %")
-
-
-def _print(row: Mapping[str, Any]) -> None:
-    print(
-        f"{row['configuration']:56s} {row['predicted_bytes']:>12,} {row['measured_bytes']:>12,}"
-        f" {row['error_percent']:+.4f} %  {row['predicted_phase']} / {row['measured_phase']}  small"
-        f" traces: {row['from_small_traces']}  worst phase {row['worst_phase']}"
-        f" {row['worst_phase_error_percent']:+.3f} %",
-        flush=True,
-    )
-    for line in row["named"]:
-        print(f"    {line}")
 
 
 if __name__ == "__main__":
