@@ -6,7 +6,7 @@ PLAIN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: plain setup run test lint types tests security audit test-environments snapshots steps notebooks pictures format clean
+.PHONY: plain setup run test test-long lint types tests security audit test-environments snapshots steps notebooks pictures format clean
 
 # What brimful needs, which is all that `make run` installs.
 plain: $(PLAIN)
@@ -45,11 +45,17 @@ types: setup
 	$(BIN)/mypy
 
 # Bytecode is kept whatever the environment says: tests are collected and processes start sooner.
-tests snapshots steps notebooks: export PYTHONDONTWRITEBYTECODE =
+tests test-long snapshots steps notebooks: export PYTHONDONTWRITEBYTECODE =
 
 # Three processes for two cores: browsers, kernels and signals are waited for.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
+
 tests: setup
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
+	$(PYTEST) -m "not long"
+
+# The tests that `make test` leaves out, as they take long by their nature (tests/README.md).
+test-long: setup
+	$(PYTEST) -m long
 
 # What docs/security.md and docs/fault-cases.md claim: the tests that they name.
 security: setup
@@ -74,7 +80,7 @@ snapshots: setup
 steps: setup
 	$(BIN)/python -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --store-steps
 
-# What `make test` runs of them, alone.
+# What `make test` and `make test-long` run of them, alone.
 notebooks: setup
 	$(BIN)/python -m pytest tests/notebooks -n 2 --dist load
 

@@ -27,7 +27,7 @@ from brimful.base.types import Json, JsonDict
 from brimful.chains.devices import groups_of
 from brimful.cli.inputs import look_at_data
 from brimful.data.sources import is_local
-from brimful.recipe import KINDS, load, shipped_names
+from brimful.recipe import KINDS, load, shipped_names, shipped_text
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -230,6 +230,7 @@ def _write_what_documents_name(folder: Path) -> None:
     job = {"model_name_or_path": "base", "max_length": 32, "per_device_train_batch_size": 2}
     (folder / "args.json").write_text(json.dumps(job | {"learning_rate": 1e-4}))
     (folder / "lora.yml").write_text(AXOLOTL)
+    (folder / "mine.yaml").write_text(shipped_text("tiny-gpt"))
     (folder / "train.sh").write_text(LLAMA_FACTORY)
     tabs = "".join(f"{label}\t{text}\n" for text, label in marked)
     (folder / "SMSSpamCollection").write_text(tabs)
@@ -354,15 +355,29 @@ def _run(words: list[str]) -> Said:
 
 
 @pytest.mark.usefixtures("few_operators")
+@pytest.mark.parametrize(
+    "are_first",
+    [
+        pytest.param(True, id="first-of-each"),
+        pytest.param(False, id="others", marks=pytest.mark.long),
+    ],
+)
 def test_the_commands_of_the_documents_run(
-    stand_ins: dict[str, Path], base_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_ins: dict[str, Path],
+    base_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    are_first: bool,
 ) -> None:
+    """The first command of each document, and all others."""
     monkeypatch.chdir(tmp_path)
     _write_what_documents_name(tmp_path)
     reader = Reader(tmp_path, stand_ins, base_model)
     failed = []
     shown = {each.text: each for each in _shown() if each.reason is None}
-    for command in shown.values():
+    first = {each.document: each for each in reversed(shown.values())}
+    chosen = [each for each in shown.values() if (first[each.document] is each) == are_first]
+    for command in chosen:
         text = " ".join(command.words)
         expected = next((code for each, code in EXIT_CODES.items() if text.startswith(each)), 0)
         try:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import TestCase
 
 import datasets
 import huggingface_hub
@@ -187,13 +188,14 @@ def test_without_the_network_by_choice_the_hub_is_not_asked(
     assert timeouts == []
 
 
-def test_of_many_tries_one_line_is_printed(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_many_tries_one_line_is_printed() -> None:
     """In place of one line and one address for each."""
     logger, one_line = logging.getLogger("tries"), hub._OneLine()
     logger.addFilter(one_line)
-    for number in range(5):
-        logger.warning("Retrying in %ss [Retry %s/5].", number, number)
-    assert [record.getMessage() for record in caplog.records] == [
+    with TestCase().assertLogs(logger) as logged:
+        for number in range(5):
+            logger.warning("Retrying in %ss [Retry %s/5].", number, number)
+    assert [record.getMessage() for record in logged.records] == [
         "the Hugging Face hub is slow to answer; trying again"
     ]
 

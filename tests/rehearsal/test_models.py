@@ -1,5 +1,6 @@
 import json
 import logging
+from unittest import TestCase
 
 import pytest
 from fixture_types import MakeStep, Refuses
@@ -169,16 +170,15 @@ def test_under_cudas_autocast_adapters_of_4_bit_layers_take_their_input_as_it_is
     assert (f"{layer} _to_copy" in places) is converts
 
 
-def test_importing_bitsandbytes_says_nothing_about_its_kernels(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_importing_bitsandbytes_says_nothing_about_its_kernels() -> None:
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
 
-    with quiet_bitsandbytes():
-        logger.warning("hidden")
-    logger.warning("shown")
+    with TestCase().assertLogs(logger) as logged:
+        with quiet_bitsandbytes():
+            logger.warning("hidden")
+        logger.warning("shown")
 
-    assert [record.message for record in caplog.records] == ["shown"]
+    assert [record.message for record in logged.records] == ["shown"]
 
 
 def test_adapters_for_layers_that_are_not_there_are_refused(

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from unittest import TestCase
 
 import pytest
 import torch
@@ -56,13 +57,13 @@ def test_evaluations_and_checkpoints_are_no_part_of_a_step(
 
 
 def test_a_page_that_cannot_be_written_does_not_end_the_training(
-    make_trainer: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make_trainer: Make, tmp_path: Path
 ) -> None:
     (tmp_path / "a file").write_text("")
     callback = brimful.BrimfulCallback(tmp_path / "a file" / "report.html")
     trainer = make_trainer(options={"callbacks": [callback]}, max_steps=1)
-    with caplog.at_level(logging.WARNING):
+    with TestCase().assertLogs(level=logging.WARNING) as logged:
         trainer.train()
 
     assert trainer.state.global_step == 1
-    assert "the report was not written" in caplog.text
+    assert "the report was not written" in "".join(logged.output)
