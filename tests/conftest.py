@@ -99,6 +99,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
+        quick = item.get_closest_marker("long_but")
+        if quick is not None and item.callspec.id not in quick.args:  # type: ignore[attr-defined]
+            item.add_marker("long")
         if is_named(item.path, item.name.partition("[")[0]):
             item.add_marker("security")
 

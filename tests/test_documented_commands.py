@@ -355,13 +355,8 @@ def _run(words: list[str]) -> Said:
 
 
 @pytest.mark.usefixtures("few_operators")
-@pytest.mark.parametrize(
-    "are_first",
-    [
-        pytest.param(True, id="first-of-each"),
-        pytest.param(False, id="others", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("are_first", [True, False], ids=["first of each", "others"])
+@pytest.mark.long_but("bert-first of each")
 def test_the_commands_of_the_documents_run(
     stand_ins: dict[str, Path],
     base_model: Path,

@@ -66,6 +66,7 @@ def test_planning_loads_numpy_and_no_framework() -> None:
     ) == {"numpy"}
 
 
+@pytest.mark.long
 def test_training_and_steps_of_other_tools_load_figures_and_quantisation_when_they_are_used() -> (
     None
 ):

@@ -92,6 +92,7 @@ def test_tuning_lowers_the_loss_of_held_out_answers(tuning: MakeRecipe) -> None:
     ("recipes", "manner"),
     [*(("tuning", manner) for manner in MANNERS), ("continuing", "lora")],
 )
+@pytest.mark.long_but("tuning-lora", "tuning-full", "continuing-lora")
 def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(
     request: pytest.FixtureRequest, recipes: str, manner: str
 ) -> None:
@@ -135,6 +136,7 @@ def test_how_a_step_is_cut_does_not_change_what_is_learned(tuning: MakeRecipe) -
 @pytest.mark.parametrize(
     "manner", [["adapter=null"], ["quantize=nf4"]], ids=["all weights", "adapters on 4 bits"]
 )
+@pytest.mark.long_but("all weights")
 def test_keeping_outputs_of_expensive_operators_gives_the_same_bits(
     tuning: MakeRecipe, manner: list[str]
 ) -> None:
@@ -451,6 +453,7 @@ def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adamw_8bit"])
+@pytest.mark.long_but("adamw")
 def test_weights_that_train_in_bf16_are_kept_and_exported_in_it(
     tuning: MakeRecipe, kind: str
 ) -> None:
@@ -817,6 +820,7 @@ KILLS: dict[str, tuple[object, str, int]] = {
 }
 
 
+@pytest.mark.long
 def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_one(
     tuning: MakeRecipe,
 ) -> None:

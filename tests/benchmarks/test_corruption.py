@@ -23,6 +23,7 @@ NUM_TRIALS = 24
 """Of each run; `python benchmarks/corruption.py` does more, on runs of every kind."""
 
 
+@pytest.mark.long
 def test_no_damage_of_a_run_folder_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,6 +213,7 @@ def step_of(page: Page) -> int:
     return int(re.findall(r"step (\d+)/", page.locator("#runs-live").inner_text())[0])
 
 
+@pytest.mark.long
 def test_from_a_file_of_chats_to_a_tuned_compared_and_exported_model_by_clicks(
     runs: Path, given: dict[str, str], open_page: Open
 ) -> None:
@@ -512,6 +513,7 @@ def test_a_run_writes_beside_the_model_it_tuned_until_it_is_stopped(
     expect(page.get_by_role("alert")).to_contain_text("new tokens must be 1 to 4,096")
 
 
+@pytest.mark.long
 def test_two_people_at_once_get_their_own_answers_and_texts(
     studio: str, runs: Path, open_page: Open
 ) -> None:

@@ -65,6 +65,7 @@ def _kill_rank_1_after_a_checkpoint(folder: Path) -> None:
 
 @pytest.mark.usefixtures("warm_processes")
 @pytest.mark.filterwarnings("ignore")  # of torch's launcher
+@pytest.mark.long
 def test_a_killed_rank_ends_the_others_and_those_with_a_device_start_again_and_end_undisturbed(
     tiny: MakeRecipe, recipe_file: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_killed_rank_ends_the_others_and_those_with_a_device_start_again_and_e
     assert steps[0] == pytest.approx(steps[1], rel=1e-4)
 
 
+@pytest.mark.long
 def test_ranks_end_with_a_launcher_that_is_killed(tiny: MakeRecipe, recipe_file: Path) -> None:
     journal = pipeline.folder_of(tiny()) / "metrics.jsonl"
     command = [sys.executable, "-m", "brimful", "train", str(recipe_file), "training.steps=100000"]

@@ -58,6 +58,7 @@ def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_
     assert differences(newest_of(folder / "good"), newest_of(alone)) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_all_and_the_same_command_continues(
     tiny: MakeRecipe, recipe_file: Path, snapshot: SnapshotAssertion
 ) -> None:

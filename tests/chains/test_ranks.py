@@ -85,6 +85,7 @@ def of_method(request: pytest.FixtureRequest, ragged: MakeRecipe, tmp_path: Path
 
 
 @pytest.mark.parametrize("of_method", ["pretrain", "mlm", "sft"], indirect=True)
+@pytest.mark.long_but("pretrain")
 def test_two_ranks_make_the_steps_of_one_process_on_ragged_data(
     of_method: MakeRecipe, ranks: Ranks
 ) -> None:
@@ -96,6 +97,7 @@ def test_two_ranks_make_the_steps_of_one_process_on_ragged_data(
     [("dpo", "margin", "accumulate_gradients"), ("kto", "kl", "measured")],
     indirect=["of_method"],
 )
+@pytest.mark.long_but("dpo-margin-accumulate_gradients")
 def test_two_ranks_learn_preferences_like_one_process(
     of_method: MakeRecipe, name: str, failing: str, ranks: Ranks
 ) -> None:
@@ -126,6 +128,7 @@ def test_two_ranks_learn_preferences_like_one_process(
 
 
 @pytest.mark.usefixtures("without_dropout")
+@pytest.mark.long
 def test_two_ranks_train_a_classifier_like_one_process(
     labels_recipe_file: Path, ranks: Ranks
 ) -> None:
@@ -170,6 +173,7 @@ def _assert_two_ranks_are_like_one(of_method: MakeRecipe, ranks: Ranks) -> None:
     assert plan["predicted"].keys().isdisjoint({"step_time_s", "peak_memory_bytes"})
 
 
+@pytest.mark.long
 def test_two_machines_that_each_hold_all_parts_make_the_steps_of_one_process(
     ragged: MakeRecipe, ranks: Ranks, snapshot: SnapshotAssertion
 ) -> None:
@@ -207,6 +211,7 @@ def _killed_before_step(recipe: Recipe, step: int, rank: int, world: World) -> s
 
 
 @pytest.mark.parametrize("spread", ["replicated", "sharded"])
+@pytest.mark.long_but("replicated")
 def test_a_run_goes_on_bit_for_bit_after_a_rank_was_killed(
     ragged: MakeRecipe, ranks: Ranks, spread: str
 ) -> None:
@@ -232,6 +237,7 @@ def test_a_run_goes_on_bit_for_bit_after_a_rank_was_killed(
         assert differences(newest_of(Path(folder)), newest_of(Path(undisturbed))) == []
 
 
+@pytest.mark.long
 def test_other_numbers_of_ranks_continue_with_the_same_sequences(
     ragged: MakeRecipe, ranks: Ranks
 ) -> None:
@@ -249,6 +255,7 @@ def test_other_numbers_of_ranks_continue_with_the_same_sequences(
 
 
 @pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
+@pytest.mark.long
 def test_a_4_bit_base_in_parts_makes_the_steps_of_one_process_whatever_happens(
     tuning: MakeRecipe, ranks: Ranks, tmp_path: Path
 ) -> None:

@@ -397,6 +397,7 @@ def test_what_one_rank_cannot_draw_ends_all_with_its_message(
     assert ranks(2, failing) == [["RequestError", "out of memory with one text"]] * 2
 
 
+@pytest.mark.long
 def test_two_ranks_go_through_the_rounds_as_one_process_does(
     chain: Chain, ranks: Callable[..., list[Any]]
 ) -> None:

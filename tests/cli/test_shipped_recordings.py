@@ -18,6 +18,7 @@ WORDS = (
 )
 
 
+@pytest.mark.long
 def test_a_damaged_archive_is_named_and_its_steps_are_recorded_instead(
     said: Callable[..., tuple[int, str, str]],
     tmp_path: Path,

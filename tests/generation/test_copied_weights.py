@@ -159,6 +159,7 @@ def test_a_bias_is_added_and_any_number_of_rows_is_multiplied() -> None:
 @needs_bf16
 @pytest.mark.parametrize("rows", [1, 3, 70])
 @pytest.mark.parametrize("make", [wide, granite], ids=["quick blocks", "own blocks"])
+@pytest.mark.long_but("own blocks-3", "own blocks-70", "quick blocks-3", "quick blocks-70")
 def test_a_text_in_bf16_is_the_same_alone_and_among_others(
     make: Callable[[], PreTrainedModel], rows: int
 ) -> None:

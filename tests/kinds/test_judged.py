@@ -66,6 +66,7 @@ def test_a_run_is_planned_trained_scored_and_reported(judging: MakeRecipe, way: 
 @pytest.mark.parametrize(
     ("way", "packing"), [("in passes", "padded"), ("kept", "packed"), ("full", "padded")]
 )
+@pytest.mark.long_but("in passes-padded")
 def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
     judging: MakeRecipe, monkeypatch: pytest.MonkeyPatch, way: str, packing: str
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_reference_in_every_pass_and_a_kept_one_train_alike(
         ("dora", "packed"),
     ],
 )
+@pytest.mark.long_but("in passes-packed", "full-packed")
 def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
     preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, way: str, packing: str
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
 
 
 @pytest.mark.parametrize("way", ["in passes", "kept"])
+@pytest.mark.long_but("in passes")
 def test_a_run_that_runs_out_of_memory_ends_where_another_does(
     preferring: MakeRecipe, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -302,6 +304,7 @@ def test_a_reference_that_was_stopped_is_gone_on_with(
 
 @pytest.mark.parametrize("way", [*WAYS, "compiled"])
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+@pytest.mark.long_but("in passes", "kept", "none", "with sft", "full")
 def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
     preferring: MakeRecipe, way: str
 ) -> None:

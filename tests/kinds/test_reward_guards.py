@@ -103,6 +103,7 @@ def _told(folder: Path, words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", COLLAPSES)
+@pytest.mark.long_but("most_cut")
 def test_a_model_that_learns_something_worthless_is_told_and_stopped(
     asking_for: Callable[..., Recipe], limit: str
 ) -> None:

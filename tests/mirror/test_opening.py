@@ -31,6 +31,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 @pytest.mark.parametrize(("kind", "number"), FEW.items())
+@pytest.mark.long_but("rename dropped-15", "no space left-13")
 def test_whatever_goes_wrong_the_point_called_durable_loads_and_the_run_ends_like_an_undisturbed_one(
     bench: Bench, kind: str, number: int
 ) -> None:
@@ -46,6 +47,7 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.mark.usefixtures("mounts")
 @pytest.mark.parametrize("fault", FAULTS[1:])
+@pytest.mark.long_but("quota", "lost by drive")
 def test_on_a_real_file_system_that_misbehaves_training_goes_on_and_what_is_durable_is_told(
     bench: Bench, fault: str
 ) -> None:

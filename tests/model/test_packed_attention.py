@@ -313,6 +313,7 @@ def _compiling_once() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_compiling_once")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+@pytest.mark.long
 def test_packed_rows_are_compiled_once_however_long_they_are_and_however_many_examples_they_hold() -> (
     None
 ):

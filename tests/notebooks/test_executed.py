@@ -57,6 +57,7 @@ def test_a_process_that_tries_to_reach_another_machine_is_refused_and_written_do
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long_but("gpt-from-scratch")
 def test_a_notebook_runs_from_top_to_bottom(
     name: str, notebooks: Path, contacts: Path, tmp_path: Path
 ) -> None:

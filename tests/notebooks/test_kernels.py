@@ -104,6 +104,7 @@ def _is_gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.long
 def test_training_outlives_its_kernel_and_stops_when_its_cell_is_interrupted(train: str) -> None:
     folder, job = runs_folder() / "tiny", Job(runs_folder() / ".notebook" / "tiny")
     notebook = _Notebook()

@@ -110,6 +110,7 @@ def test_too_few_blocks_are_no_example(refuses: Refuses) -> None:
     ],
     ids=["llama", "llama, QLoRA, recomputed, CUDA", "gpt2, foreach"],
 )
+@pytest.mark.long_but("gpt2, foreach")
 def test_a_stretched_trace_equals_the_direct_one(
     config: PretrainedConfig, changes: JsonDict
 ) -> None:

@@ -216,6 +216,7 @@ def _sized(*overrides: str, gib: float, adapted: MakeRecipe) -> Prepared:
 
 
 @pytest.mark.parametrize("overrides", [(), ("adapter=null",)], ids=["adapters", "full"])
+@pytest.mark.long_but("full")
 def test_where_no_single_change_helps_the_first_that_do_together_are_offered(
     adapted: MakeRecipe, cheap_tracer: Any, overrides: tuple[str, ...]
 ) -> None:

@@ -18,6 +18,7 @@ SHORT = {"training": {"steps": 5}, "evaluation": {"every": 5}, "checkpoint": {"e
 
 
 @pytest.mark.usefixtures("warm_processes")
+@pytest.mark.long
 def test_a_run_is_timed_beside_a_plain_loop_and_the_trainer(
     place: Workplace, toy: Mapping[str, Any]
 ) -> None:

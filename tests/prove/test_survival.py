@@ -14,6 +14,7 @@ from brimful.prove.workplace import TrialFailed, Workplace
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
+@pytest.mark.long
 def test_a_run_is_killed_continued_exported_and_used(
     place: Workplace, toy: Mapping[str, Any]
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_run_that_ends_with_other_weights_has_failed(
         survives(place, "documents", toy)
 
 
+@pytest.mark.long
 def test_a_run_whose_tokens_do_not_fit_the_disk_is_killed_and_continued(
     place: Workplace, toy: Mapping[str, Any]
 ) -> None:

@@ -14,6 +14,7 @@ SHORT = {"training": {"steps": 5}, "evaluation": {"every": 5}, "checkpoint": {"e
 
 
 @pytest.mark.usefixtures("warm_processes")
+@pytest.mark.long
 def test_every_choice_that_runs_is_timed(place: Workplace, toy: Mapping[str, Any]) -> None:
     others = {"in the shade": {"device": "nowhere"}}
 

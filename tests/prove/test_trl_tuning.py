@@ -32,6 +32,7 @@ def base(place: Workplace, base_model: Path) -> Path:
 
 
 @pytest.mark.usefixtures("warm_processes")
+@pytest.mark.long
 def test_a_tuning_is_timed_beside_trl(place: Workplace, base: Path) -> None:
     pytest.importorskip("trl", reason="the comparison needs TRL")
     plan: dict[str, Any] = {"precision": "fp32", "threads": 1, "recompute": True}

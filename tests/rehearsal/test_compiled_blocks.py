@@ -20,6 +20,7 @@ SMALL = 17
 """A micro-batch at which no tensor of the batch is as large as a weight."""
 
 
+@pytest.mark.long
 def test_compiled_blocks_of_few_make_those_of_many(step: MakeStep) -> None:
     """On CUDA, six blocks from four; an eager step keeps more."""
     spec = step("llama", blocks=6, cuda=True, autocast="bf16", compiled="blocks")

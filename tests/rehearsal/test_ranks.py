@@ -46,6 +46,7 @@ FEW_ADAPTED: JsonDict = {"adapter": Lora(16, "q_proj,down_proj")}
     ],
     ids=["fp32", "bf16 autocast", "LoRA on bf16", "QLoRA"],
 )
+@pytest.mark.long_but("bf16 autocast", "fp32")
 def test_the_traced_peak_is_that_of_the_first_of_real_ranks(
     step: MakeStep, ranks: Ranks, changes: JsonDict
 ) -> None:
@@ -112,6 +113,7 @@ def test_the_planned_peak_of_a_model_object_is_that_of_the_first_of_real_ranks(
     ],
     ids=["every weight, recomputed", "QLoRA"],
 )
+@pytest.mark.long_but("every weight, recomputed")
 def test_a_family_in_parts_gives_every_number_of_ranks_length_and_rank(
     step: MakeStep, blocks: int, asked_for: list[tuple[int, int, int]], changes: JsonDict
 ) -> None:

@@ -105,6 +105,7 @@ def test_tensors_of_another_mode_are_left_to_torch(mode: FakeTensorMode) -> None
         {"ranks": 2, "quantize": "nf4", "weights": "bf16", "adapter": Lora(4, dora=True)},
     ],
 )
+@pytest.mark.long_but("changes0", "changes1")
 def test_a_recording_is_the_same_with_and_without(
     step: MakeStep, changes: JsonDict, monkeypatch: pytest.MonkeyPatch
 ) -> None:

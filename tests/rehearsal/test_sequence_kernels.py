@@ -183,6 +183,7 @@ def test_a_step_with_kernels_takes_fewer_operators_and_less_memory(
 
 
 @SMALL
+@pytest.mark.long_but("mamba2-sizes1")
 def test_every_length_is_as_a_direct_recording_shows(
     model_type: str, sizes: dict[str, object]
 ) -> None:

@@ -136,6 +136,7 @@ def test_one_file_serves_every_micro_batch_and_every_size_of_chunk(
     assert np.array_equal(work.counts(), work_again.counts())
 
 
+@pytest.mark.long
 def test_members_of_a_family_share_a_file(
     step: MakeStep, tmp_path: Path, made: list[TraceFamilyKey]
 ) -> None:

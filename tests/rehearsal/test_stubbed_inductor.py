@@ -16,6 +16,7 @@ def _two_sums(values: torch.Tensor) -> torch.Tensor:
     return (values.sin() + 1).sum(0) * (values.cos() + 2).sum(0)
 
 
+@pytest.mark.long
 def test_nothing_of_a_stubbed_function_is_left_for_a_real_one() -> None:
     """The same function, compiled for the same shape in the same process."""
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")

@@ -157,6 +157,7 @@ def _assert_as_traced(family: Family, spec: StepSpec, micro_batch: int) -> None:
         "an odd length on a CPU",
     ],
 )
+@pytest.mark.long_but("LoRA, recomputed", "LoRA, recomputed, an odd length", "every weight")
 def test_every_rank_and_length_is_as_a_direct_trace_shows(
     step: MakeStep, changes: JsonDict, length: int, rank: int
 ) -> None:
@@ -166,6 +167,7 @@ def test_every_rank_and_length_is_as_a_direct_trace_shows(
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
+@pytest.mark.long_but("gpt2")
 def test_learned_positions_and_capped_scores_follow_the_length(step: MakeStep, family: str) -> None:
     spec = (
         _gemma(step, **FROZEN, attention="eager")
@@ -185,6 +187,7 @@ def test_learned_positions_and_capped_scores_follow_the_length(step: MakeStep, f
     [("gpt2", {**CUDA, "cuda": False, "autocast": "none"}), ("gemma2", CUDA)],
     ids=["gpt2 on a CPU", "gemma2 on CUDA"],
 )
+@pytest.mark.long_but("gpt2 on a CPU")
 def test_one_sequence_where_it_is_a_special_case_is_as_its_own_trace_shows(
     step: MakeStep, family: str, place: JsonDict
 ) -> None:
@@ -316,6 +319,7 @@ def test_no_more_is_recorded_than_it_takes(
         "QLoRA, recomputed, accumulating",
     ],
 )
+@pytest.mark.long_but("llama on CUDA", "pieces that divide no sequence, and an odd length")
 def test_any_micro_batch_is_as_a_direct_trace_shows(
     step: MakeStep, family: str, micro_batches: tuple[int, ...], changes: JsonDict
 ) -> None:
@@ -351,6 +355,7 @@ def test_one_set_of_traces_gives_the_peak_for_every_size_of_chunk(
     assert _totals(traces.work_at(3)) == _totals(_direct(spec, 3).work)
 
 
+@pytest.mark.long
 def test_an_encoder_that_keeps_what_its_blocks_return_has_one_family_of_every_length(
     step: MakeStep,
 ) -> None:
@@ -448,6 +453,7 @@ def _of_kinds(name: str, *, recompute: bool) -> StepSpec:
 
 
 @pytest.mark.parametrize("name", OF_KINDS)
+@pytest.mark.long_but("experts, and their buffers, in all blocks but the first")
 def test_blocks_of_several_kinds_follow_from_few(name: str) -> None:
     """Of half of them, what blocks computed is kept; the others are recomputed."""
     spec = _of_kinds(name, recompute=list(OF_KINDS).index(name) % 2 == 1)

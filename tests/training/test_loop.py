@@ -669,6 +669,7 @@ def never(call: int, sequences: int) -> bool:
     [((8,), "pretrain"), ((5, 3), "pretrain"), ((5, 3), "feedback")],
     ids=str,
 )
+@pytest.mark.long_but("(5, 3)-pretrain-forward", "(8,)-pretrain-backward")
 def test_out_of_memory_at_random_passes_changes_neither_weights_nor_the_order_of_sequences(
     world: MakeWorld, micro_batches: tuple[int, ...], method: str, place: str
 ) -> None:
@@ -796,6 +797,7 @@ def test_other_errors_of_a_step_are_not_repeated(world: MakeWorld) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+@pytest.mark.long
 def test_out_of_memory_in_compiled_blocks_ends_where_an_undisturbed_run_does(
     world: MakeWorld,
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_head_that_makes_logits_is_no_layer_before_them() -> None:
 @pytest.mark.parametrize(
     ("architecture", "backend"), [("llama", "inductor"), ("gpt2", "aot_eager")]
 )
+@pytest.mark.long_but("gpt2-aot_eager")
 def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation_stays_eager(
     tiny: MakeRecipe, architecture: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

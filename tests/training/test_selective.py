@@ -226,6 +226,7 @@ KINDS = {
 
 @pytest.mark.parametrize("encoder", ["bert"], indirect=True)
 @pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.long_but("classifier-bert")
 def test_a_run_with_it_has_the_losses_of_one_without(
     request: pytest.FixtureRequest,
     said: Callable[..., tuple[int, str, str]],

@@ -44,6 +44,7 @@ def losses() -> Callable[[Any], list[float]]:
 LOGS = {"logging_strategy": "steps", "logging_steps": 1, "max_steps": STEPS}
 
 
+@pytest.mark.long
 def test_the_losses_are_those_of_the_untouched_trainer(
     make_trainer: Make,
     small_model: Make,

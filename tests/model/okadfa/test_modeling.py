@@ -261,6 +261,7 @@ def test_packed_documents_are_read_without_a_cache(attention: str, refuses: Refu
 
 @EVERY
 @pytest.mark.parametrize("searched", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
+@pytest.mark.long_but("greedy-kernel", "greedy-llama", "greedy-softmax")
 def test_generate_with_a_cache_equals_generate_without(
     attention: str, searched: dict[str, int]
 ) -> None:
@@ -415,6 +416,7 @@ def test_a_step_can_be_traced_without_data(attention: str, context: Callable[[],
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+@pytest.mark.long
 def test_a_block_is_one_graph_and_packed_rows_of_any_length_share_it() -> None:
     """From one chunk and from one group of chunks on; the graph's own back end, because what is
     asked is whether there is one.
