@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from brimful.base.text import shortened
-from brimful.base.types import Json
+from brimful.base.types import Json, Texts
 
 _TEMPLATE = re.compile(r"\$\{|\{\{|\{%|\$\w")
 T = TypeVar("T")
@@ -162,6 +162,40 @@ class Settings:
         if self.is_given(key):
             return f"{key}: {shown(self._given[key])}"
         return f"{key}: {shown(self._defaults[key].value)} (default)"
+
+
+Fact = Callable[[Settings], Any]
+"""How a fact of a job follows from the keys of a file."""
+
+
+def _of_one_key(read: Callable[[Settings, str], T]) -> Callable[[str], Callable[[Settings], T]]:
+    def fact_of(key: str) -> Callable[[Settings], T]:
+        return lambda settings: read(settings, key)
+
+    return fact_of
+
+
+value_of = _of_one_key(Settings.__getitem__)
+flag_of, count_of = _of_one_key(Settings.flag), _of_one_key(Settings.count)
+number_of = _of_one_key(Settings.number)
+"""Facts that are what one key says."""
+
+
+def model_in(key: str, rule: str = "must name a model") -> Fact:
+    """Return the fact of which model is trained, which a key names."""
+
+    def name_of(settings: Settings) -> str:
+        name = settings[key]
+        if not isinstance(name, str):
+            settings.refuse(key, rule)
+        return str(name)
+
+    return name_of
+
+
+def because(reason: str, keys: str) -> Texts:
+    """Return the reason for which none of these keys can be planned with, by key."""
+    return dict.fromkeys(keys.split(), reason)
 
 
 def shown(value: Any) -> str:

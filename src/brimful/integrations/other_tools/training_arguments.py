@@ -8,7 +8,15 @@ from typing import Any, Literal
 
 from brimful.base.types import Texts
 from brimful.integrations.other_tools.optimizers import BY_NAME as OPTIMIZERS
-from brimful.integrations.other_tools.settings import Default, Settings, defaults_at, is_off, words
+from brimful.integrations.other_tools.settings import (
+    Default,
+    Settings,
+    count_of,
+    defaults_at,
+    is_off,
+    number_of,
+    words,
+)
 from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 
 WHERE = "transformers 5.23.0, training_args.py"
@@ -114,14 +122,10 @@ LIGER_KERNELS = {
 }
 
 
-def micro_batch(settings: Settings) -> int:
-    """Rows of a pass on a device."""
-    return settings.count("per_device_train_batch_size")
-
-
-def accumulation(settings: Settings) -> int:
-    """Passes of an optimizer step."""
-    return settings.count("gradient_accumulation_steps")
+micro_batch = count_of("per_device_train_batch_size")
+"""Rows of a pass on a device."""
+accumulation = count_of("gradient_accumulation_steps")
+"""Passes of an optimizer step."""
 
 
 def optimizer(settings: Settings) -> str:
@@ -211,13 +215,13 @@ def warmup(settings: Settings) -> float:
 
 
 RECIPE = {
-    "learning_rate": lambda settings: settings.number("learning_rate"),
+    "learning_rate": number_of("learning_rate"),
     "schedule": lambda settings: str(settings["lr_scheduler_type"]),
     "warmup": warmup,
-    "weight_decay": lambda settings: settings.number("weight_decay"),
-    "beta2": lambda settings: settings.number("adam_beta2"),
+    "weight_decay": number_of("weight_decay"),
+    "beta2": number_of("adam_beta2"),
     "epochs": epochs,
     "steps": steps,
-    "seed": lambda settings: settings.count("seed"),
+    "seed": count_of("seed"),
 }
 """What a recipe needs beside the facts of a job."""

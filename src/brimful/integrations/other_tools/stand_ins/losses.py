@@ -14,8 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.data.batches import MicroBatch
 from brimful.integrations.other_tools.step import ForeignStep, LossChain
-from brimful.model.blocks import body_of
-from brimful.model.cache_name import CACHE_NAME
+from brimful.model.blocks import CACHE_NAME, body_of
 from brimful.rehearsal.recorder import note_kernel
 from brimful.training.method import LossSum, Network
 

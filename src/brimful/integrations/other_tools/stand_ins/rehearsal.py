@@ -39,8 +39,8 @@ from brimful.rehearsal.models import (
 from brimful.rehearsal.optimizers import optimizer_for, optimizer_of, trainable_parameters
 from brimful.rehearsal.ranks import fake_group
 from brimful.rehearsal.training import divided, loss_of, loss_of_part, model_loss, prepare
+from brimful.training.activations import recompute_activations
 from brimful.training.method import LossSum
-from brimful.training.selective import recompute_activations
 
 _ENDS = ("norm", "embed_tokens", "embed_in", "embed_out", "word_embeddings", "lm_head")
 """Parts of the names of weights that Axolotl keeps in fp32 where all train (loaders/utils.py and

@@ -13,7 +13,18 @@ from brimful.base.types import Json
 from brimful.integrations.other_tools import preferences
 from brimful.integrations.other_tools.job import Sampling, Tool
 from brimful.integrations.other_tools.optimizers import BY_NAME
-from brimful.integrations.other_tools.settings import Settings, defaults_at, is_off, words
+from brimful.integrations.other_tools.settings import (
+    Settings,
+    because,
+    count_of,
+    defaults_at,
+    flag_of,
+    is_off,
+    model_in,
+    number_of,
+    value_of,
+    words,
+)
 from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 from brimful.integrations.other_tools.training_arguments import (
     ASSUMES,
@@ -365,13 +376,6 @@ def _kernels(settings: Settings) -> TrainerQuirks:
     )
 
 
-def _model(settings: Settings) -> str:
-    name = settings["base_model"]
-    if not isinstance(name, str):
-        settings.refuse("base_model", "must name a model")
-    return str(name)
-
-
 def _clips(settings: Settings) -> bool:
     """transformers clips at 1 unless another number is given; 0 turns it off."""
     value = settings["max_grad_norm"]
@@ -399,17 +403,15 @@ TOOL = Tool(
     marks=("base_model", "sequence_len", "sample_packing", "lora_target_linear", "num_epochs"),
     defaults=DEFAULTS,
     facts={
-        "model": _model,
+        "model": model_in("base_model"),
         "weights": _weights,
         "autocast": _autocast,
         "quantize": _quantize,
         "upcast": _upcast,
         "adapter": _adapter,
-        "sequence_length": lambda settings: settings.count("sequence_len"),
+        "sequence_length": count_of("sequence_len"),
         "rows": _rows,
-        "micro_batch": preferences.rows(
-            lambda settings: settings.count("micro_batch_size"), _learns
-        ),
+        "micro_batch": preferences.rows(count_of("micro_batch_size"), _learns),
         "accumulation": _accumulation,
         "optimizer": lambda settings: settings.one_of("optimizer", OPTIMIZERS),
         "clips": _clips,
@@ -423,66 +425,55 @@ TOOL = Tool(
     recipe={
         "learns": _learns,
         "preference": _preference,
-        "learning_rate": lambda settings: settings.number("learning_rate"),
+        "learning_rate": number_of("learning_rate"),
         "schedule": lambda settings: str(settings["lr_scheduler"]),
         "warmup": warmup,
-        "weight_decay": lambda settings: settings.number("weight_decay"),
-        "beta2": lambda settings: settings.number("adam_beta2"),
+        "weight_decay": number_of("weight_decay"),
+        "beta2": number_of("adam_beta2"),
         "epochs": lambda settings: None if _steps(settings) else settings.number("num_epochs"),
         "steps": _steps,
-        "seed": lambda settings: settings.count("seed"),
-        "alpha": lambda settings: settings["lora_alpha"],
-        "rslora": lambda settings: settings.flag("peft_use_rslora"),
+        "seed": count_of("seed"),
+        "alpha": value_of("lora_alpha"),
+        "rslora": flag_of("peft_use_rslora"),
         "dataset": _dataset,
-        "loss_on_all": lambda settings: settings.flag("train_on_inputs"),
+        "loss_on_all": flag_of("train_on_inputs"),
     },
     decides={
-        "deepspeed": SHARDING,
-        "fsdp": SHARDING,
-        "fsdp_config": SHARDING,
-        "fsdp_version": SHARDING,
-        "dp_shard_size": SHARDING,
-        "dp_replicate_size": SHARDING,
-        "context_parallel_size": SHARDING,
-        "tensor_parallel_size": SHARDING,
-        "expert_parallel_size": SHARDING,
-        "dpo_loss_type": "other losses of preferences are not understood",
-        "dpo_use_weighting": "other losses of preferences are not understood",
-        "dpo_use_liger_kernel": _UNTRACED,
-        "reward_model": "reward models are not planned yet",
-        "process_reward_model": "reward models are not planned yet",
+        **because(
+            SHARDING,
+            """
+            deepspeed fsdp fsdp_config fsdp_version dp_shard_size dp_replicate_size
+            context_parallel_size tensor_parallel_size expert_parallel_size
+            """,
+        ),
+        **because(
+            "other losses of preferences are not understood", "dpo_loss_type dpo_use_weighting"
+        ),
+        **because(
+            _UNTRACED,
+            """
+            dpo_use_liger_kernel layer_offloading selective_checkpointing tiled_mlp
+            lora_target_parameters relora lisa_n_layers fp8 quantize_moe_experts
+            experts_implementation use_eaft batch_flattening multipack_real_batches
+            fp32_norms flash_attn_cross_entropy flash_optimum xformers_attention
+            sage_attention flex_attention
+            """,
+        ),
+        **because("reward models are not planned yet", "reward_model process_reward_model"),
         "num_labels": "classifiers are not planned yet",
         "processor_type": "a model that reads images or sound, whose other parts are not planned",
         "chunked_cross_entropy": f"its compiled pieces {_UNTRACED[3:]}",
-        "layer_offloading": _UNTRACED,
-        "selective_checkpointing": _UNTRACED,
-        "tiled_mlp": _UNTRACED,
-        "lora_target_parameters": _UNTRACED,
         "unfrozen_parameters": "training some weights of the base is not traced",
         "peft": "further options of peft (LoftQ) are not understood",
         "gptq": "GPTQ checkpoints are not planned yet",
-        "relora": _UNTRACED,
-        "lisa_n_layers": _UNTRACED,
-        "qat": "fake quantisation is not traced",
-        "quantization": "fake quantisation is not traced",
-        "fp8": _UNTRACED,
+        **because("fake quantisation is not traced", "qat quantization"),
         "use_kernels": "kernels from the hub are not traced",
-        "quantize_moe_experts": _UNTRACED,
-        "experts_implementation": _UNTRACED,
         "bnb_config_kwargs": "other options of bitsandbytes are not understood",
         "resize_token_embeddings_to_32x": "rounds the vocabulary of the tokenizer",
-        "use_eaft": _UNTRACED,
         "use_ray": "a job of several machines",
-        "batch_flattening": _UNTRACED,
-        "multipack_real_batches": _UNTRACED,
-        "torch_empty_cache_steps": "the allocator's cache is emptied while training",
-        "gc_steps": "the allocator's cache is emptied while training",
-        "fp32_norms": _UNTRACED,
-        "flash_attn_cross_entropy": _UNTRACED,
-        "flash_optimum": _UNTRACED,
-        "xformers_attention": _UNTRACED,
-        "sage_attention": _UNTRACED,
-        "flex_attention": _UNTRACED,
+        **because(
+            "the allocator's cache is emptied while training", "torch_empty_cache_steps gc_steps"
+        ),
         "pretraining_dataset": "streamed pretraining is not planned yet",
         "optim_args": "arguments of the optimizer are not understood",
         "liger_rms_norm_gated": "is no kernel of the models that brimful traces with Liger",

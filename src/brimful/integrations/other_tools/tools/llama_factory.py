@@ -10,7 +10,17 @@ from typing import Any, Literal
 from brimful.integrations.other_tools import preferences
 from brimful.integrations.other_tools import training_arguments as hf
 from brimful.integrations.other_tools.job import Tool
-from brimful.integrations.other_tools.settings import Settings, defaults_at, is_off, words
+from brimful.integrations.other_tools.settings import (
+    Settings,
+    because,
+    count_of,
+    defaults_at,
+    flag_of,
+    is_off,
+    model_in,
+    value_of,
+    words,
+)
 from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 
@@ -172,13 +182,6 @@ def _preference(settings: Settings) -> preferences.Section | None:
 _LOSSES = ("sigmoid", "hinge", "ipo", "orpo", "simpo")
 
 
-def _model(settings: Settings) -> str:
-    name = settings["model_name_or_path"]
-    if not isinstance(name, str):
-        settings.refuse("model_name_or_path", "must name a model")
-    return str(name)
-
-
 def _recompute(settings: Settings) -> Literal["none", "reentrant", "non_reentrant"]:
     if settings.flag("disable_gradient_checkpointing"):
         return "none"
@@ -228,13 +231,13 @@ TOOL = Tool(
     ),
     defaults=DEFAULTS,
     facts={
-        "model": _model,
+        "model": model_in("model_name_or_path"),
         "weights": _weights,
         "autocast": hf.autocast,
         "quantize": _quantize,
         "upcast": _upcast,
         "adapter": _adapter,
-        "sequence_length": lambda settings: settings.count("cutoff_len"),
+        "sequence_length": count_of("cutoff_len"),
         "rows": _rows,
         "micro_batch": preferences.rows(hf.micro_batch, _learns),
         "accumulation": hf.accumulation,
@@ -255,8 +258,8 @@ TOOL = Tool(
         "learns": _learns,
         "preference": _preference,
         "alpha": lambda settings: settings["lora_alpha"] or 2 * settings.count("lora_rank"),
-        "rslora": lambda settings: settings.flag("use_rslora"),
-        "dataset": lambda settings: settings["dataset"],
+        "rslora": flag_of("use_rslora"),
+        "dataset": value_of("dataset"),
         "loss_on_all": lambda settings: (
             settings["stage"] == "pt" or settings.flag("train_on_prompt")
         ),
@@ -264,34 +267,27 @@ TOOL = Tool(
     decides={
         **hf.DECIDES,
         "use_unsloth": "Unsloth's kernels are not planned through LLaMA-Factory yet",
-        "use_v1_kernels": _UNTRACED,
-        "use_kt": _UNTRACED,
-        "use_megatron_bridge": _UNTRACED,
-        "use_mca": _UNTRACED,
-        "use_hyper_parallel": _UNTRACED,
-        "shift_attn": _UNTRACED,
-        "mixture_of_depths": _UNTRACED,
-        "moe_aux_loss_coef": _UNTRACED,
+        **because(
+            _UNTRACED,
+            """
+            use_v1_kernels use_kt use_megatron_bridge use_mca use_hyper_parallel shift_attn
+            mixture_of_depths moe_aux_loss_coef use_dft_loss use_asft_loss use_eaft_loss
+            ref_model_adapters pref_bco_weight pissa_convert quantization_device_map fp8
+            """,
+        ),
         "use_galore": "GaLore is not traced",
         "use_apollo": "APOLLO is not traced",
         "use_badam": "BAdam is not traced",
         "use_adam_mini": "Adam-mini is not traced",
         "use_llama_pro": "training some weights of the base is not traced",
-        "use_dft_loss": _UNTRACED,
-        "use_asft_loss": _UNTRACED,
-        "use_eaft_loss": _UNTRACED,
         "adapter_name_or_path": "continues an adapter whose rank and layers are not in this file",
-        "resize_vocab": "makes the vocabulary larger by an unknown number",
-        "add_tokens": "makes the vocabulary larger by an unknown number",
-        "add_special_tokens": "makes the vocabulary larger by an unknown number",
+        **because(
+            "makes the vocabulary larger by an unknown number",
+            "resize_vocab add_tokens add_special_tokens",
+        ),
         "reward_model": "learning from rewards is not planned yet",
-        "ref_model_adapters": _UNTRACED,
         "ref_model_quantization_bit": "a reference in other weights is not traced",
-        "pref_bco_weight": _UNTRACED,
         "rope_scaling": "changes of the model's config are not applied",
-        "pissa_convert": _UNTRACED,
-        "quantization_device_map": _UNTRACED,
-        "fp8": _UNTRACED,
     },
     assumes=hf.ASSUMES,
     idle=hf.IDLE

@@ -15,7 +15,16 @@ from brimful.base.types import Json
 from brimful.integrations.other_tools import preferences
 from brimful.integrations.other_tools.division import GATHERED, PARTS, PLANNED, PartlyHeld
 from brimful.integrations.other_tools.job import Sampling, Tool
-from brimful.integrations.other_tools.settings import Settings, defaults_at, is_off, words
+from brimful.integrations.other_tools.settings import (
+    Settings,
+    because,
+    defaults_at,
+    flag_of,
+    is_off,
+    number_of,
+    value_of,
+    words,
+)
 from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 from brimful.integrations.other_tools.training_arguments import SHARDING
 from brimful.model import catalog
@@ -347,36 +356,43 @@ TOOL = Tool(
             if _learns(settings) == "pairs"
             else None
         ),
-        "learning_rate": lambda settings: settings.number("optimizer.lr"),
+        "learning_rate": number_of("optimizer.lr"),
         "schedule": lambda settings: (
             "cosine" if "cosine" in str(settings["lr_scheduler._component_"]) else "constant"
         ),
-        "warmup": lambda settings: settings.number("lr_scheduler.num_warmup_steps"),
-        "weight_decay": lambda settings: settings.number("optimizer.weight_decay"),
+        "warmup": number_of("lr_scheduler.num_warmup_steps"),
+        "weight_decay": number_of("optimizer.weight_decay"),
         "beta2": lambda settings: 0.999,
-        "epochs": lambda settings: settings.number("epochs"),
+        "epochs": number_of("epochs"),
         "steps": lambda settings: None,
-        "seed": lambda settings: settings["seed"],
-        "alpha": lambda settings: settings["model.lora_alpha"],
+        "seed": value_of("seed"),
+        "alpha": value_of("model.lora_alpha"),
         "rslora": lambda settings: False,
         "dataset": _dataset,
-        "loss_on_all": lambda settings: settings.flag("dataset.train_on_input"),
+        "loss_on_all": flag_of("dataset.train_on_input"),
     },
     decides={
-        "ac_mode": "selective checkpointing is not traced",
-        "ac_option": "selective checkpointing is not traced",
-        "tensor_parallel_dim": SHARDING,
-        "tensor_parallel_plan._component_": SHARDING,
-        "context_parallel_dim": SHARDING,
-        "quantizer._component_": "fake quantisation is not traced",
-        "quantizer.groupsize": "fake quantisation is not traced",
-        "loss.label_smoothing": _PREFERENCES,
-        "teacher_model._component_": "distillation is not planned yet",
-        "teacher_checkpointer._component_": "distillation is not planned yet",
-        "kd_loss._component_": "distillation is not planned yet",
-        "kd_ratio": "distillation is not planned yet",
-        "reward_and_value_model._component_": _PREFERENCES,
-        "policy_model._component_": _PREFERENCES,
+        **because("selective checkpointing is not traced", "ac_mode ac_option"),
+        **because(
+            SHARDING,
+            """
+            tensor_parallel_dim tensor_parallel_plan._component_ context_parallel_dim
+            """,
+        ),
+        **because("fake quantisation is not traced", "quantizer._component_ quantizer.groupsize"),
+        **because(
+            _PREFERENCES,
+            """
+            loss.label_smoothing reward_and_value_model._component_ policy_model._component_
+            """,
+        ),
+        **because(
+            "distillation is not planned yet",
+            """
+            teacher_model._component_ teacher_checkpointer._component_ kd_loss._component_
+            kd_ratio
+            """,
+        ),
         "low_cpu_ram": "is not traced",
     },
     idle=words(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from brimful.integrations.other_tools import training_arguments as hf
 from brimful.integrations.other_tools.job import Tool
-from brimful.integrations.other_tools.settings import Settings, defaults_at, words
+from brimful.integrations.other_tools.settings import Settings, defaults_at, model_in, words
 
 DEFAULTS = {
     **hf.DEFAULTS,
@@ -36,13 +36,6 @@ DTYPES: dict[Any, Literal["fp32", "bf16", "fp16", "published"]] = {
 """transformers 5 loads weights as they were published where nothing else is said."""
 
 
-def _model(settings: Settings) -> str:
-    name = settings["model_name_or_path"]
-    if not isinstance(name, str):
-        settings.refuse("model_name_or_path", "must name a model; TrainingArguments alone do not")
-    return str(name)
-
-
 def _weights(settings: Settings) -> Literal["fp32", "bf16", "fp16", "published"]:
     key = "torch_dtype" if settings.is_given("torch_dtype") else "dtype"
     return settings.one_of(key, DTYPES)
@@ -62,7 +55,9 @@ TOOL = Tool(
     marks=("block_size", "train_file", "config_overrides"),
     defaults=DEFAULTS,
     facts={
-        "model": _model,
+        "model": model_in(
+            "model_name_or_path", "must name a model; TrainingArguments alone do not"
+        ),
         "weights": _weights,
         "autocast": hf.autocast,
         "quantize": lambda settings: "none",

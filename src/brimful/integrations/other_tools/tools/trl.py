@@ -15,7 +15,16 @@ from brimful.base.types import Json, JsonDict
 from brimful.integrations.other_tools import preferences
 from brimful.integrations.other_tools import training_arguments as hf
 from brimful.integrations.other_tools.job import Sampling, Tool
-from brimful.integrations.other_tools.settings import Settings, defaults_at, is_off, words
+from brimful.integrations.other_tools.settings import (
+    Settings,
+    because,
+    defaults_at,
+    flag_of,
+    is_off,
+    model_in,
+    value_of,
+    words,
+)
 from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 from brimful.recipe.preference import OF_JUDGED
@@ -356,13 +365,6 @@ def _learning_rate(settings: Settings) -> float:
     return settings.number("learning_rate")
 
 
-def _model(settings: Settings) -> str:
-    name = settings["model_name_or_path"]
-    if not isinstance(name, str):
-        settings.refuse("model_name_or_path", "must name a model")
-    return str(name)
-
-
 _RENAMED = "was renamed in later versions of TRL, to"
 _UNTRACED = "is not traced"
 TOOL = Tool(
@@ -387,7 +389,7 @@ TOOL = Tool(
     ),
     defaults=DEFAULTS,
     facts={
-        "model": _model,
+        "model": model_in("model_name_or_path"),
         "weights": _weights,
         "autocast": _autocast,
         "quantize": _quantize,
@@ -413,18 +415,17 @@ TOOL = Tool(
         "learning_rate": _learning_rate,
         "learns": _learns,
         "preference": _preference,
-        "alpha": lambda settings: settings["lora_alpha"],
-        "rslora": lambda settings: settings.flag("use_rslora"),
-        "dataset": lambda settings: settings["dataset_name"],
-        "split": lambda settings: settings["dataset_train_split"],
+        "alpha": value_of("lora_alpha"),
+        "rslora": flag_of("use_rslora"),
+        "dataset": value_of("dataset_name"),
+        "split": value_of("dataset_train_split"),
         "loss_on_all": lambda settings: (
             not (settings["completion_only_loss"] or settings["assistant_only_loss"])
         ),
     },
     decides={
         **hf.DECIDES,
-        "lora_target_parameters": _UNTRACED,
-        "bnb_4bit_quant_storage": _UNTRACED,
+        **because(_UNTRACED, "lora_target_parameters bnb_4bit_quant_storage"),
         "model_init_kwargs": "further arguments of the model are not understood",
         "sync_ref_model": "a reference that follows the model is not traced",
         "use_liger": f"{_RENAMED} use_liger_kernel",
