@@ -31,7 +31,7 @@ from brimful.chains.study_members import score_base, train_and_score  # noqa: E4
 from brimful.recipe import BASE, Recipe, load  # noqa: E402
 from brimful.report.comparison.compare import compare  # noqa: E402
 from brimful.report.predictions import comparisons  # noqa: E402
-from brimful.runs import read_run  # noqa: E402
+from brimful.runs.folder import read_run  # noqa: E402
 from record import write_record  # noqa: E402
 
 ORDER = ("lora-16", "full", "qlora-16", "lora-8", "lora-32")

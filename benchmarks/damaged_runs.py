@@ -35,7 +35,7 @@ from brimful.hardware.matrix_rates import MATRIX_DTYPES
 from brimful.report.page.run_page import run_view
 from brimful.report.text import prediction_lines
 from brimful.report.views import as_json
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop, optim
 

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brimful.runs import read_run
 from brimful.runs.files import STUDY_FILE
+from brimful.runs.folder import read_run
 from brimful.runs.measurements import stage_times_s
 from record import write_record
 

@@ -197,7 +197,7 @@ def run(kind: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def row_of(name: str, folder: Path) -> dict[str, Any]:
     """Return predicted and measured memory of a run folder, in MiB."""
-    from brimful.runs import read_run
+    from brimful.runs.folder import read_run
     from brimful.runs.measurements import measured
 
     read = read_run(folder)

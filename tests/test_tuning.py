@@ -40,7 +40,7 @@ from brimful.generation.export_gguf import export_gguf
 from brimful.generation.load import load_run, load_untuned
 from brimful.generation.sampler import GREEDY, SamplingSettings
 from brimful.generation.samples import draw_samples
-from brimful.kinds import examples, run_data
+from brimful.kinds import examples, finished, run_data
 from brimful.kinds.run_data import gather
 from brimful.model.gguf_file import read_gguf
 from brimful.planning.pinned import save_plans
@@ -48,7 +48,7 @@ from brimful.planning.plan import BaseScoring
 from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
 from brimful.report.base_to_tuned import base_to_tuned
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.runs.measurements import stage_times_s
 from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop
@@ -435,7 +435,7 @@ def _weights_of(folder: Path) -> list[str]:
 def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
     tuning: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, load, trained, alive = training_session.run_session, run_data.load_run, [], []
+    real, load, trained, alive = training_session.run_session, finished.load_run, [], []
 
     def session(setup: Any) -> Any:
         trained.append(weakref.ref(setup.model))
@@ -446,7 +446,7 @@ def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
         return load(*arguments)
 
     monkeypatch.setattr(training_session, "run_session", session)
-    monkeypatch.setattr(run_data, "load_run", load_again)
+    monkeypatch.setattr(finished, "load_run", load_again)
     train(tuning("training.steps=1"))
 
     assert alive == [False]
@@ -816,7 +816,7 @@ KILLS: dict[str, tuple[object, str, int]] = {
     "in the base's evaluation": (examples, "score_examples", 1),
     "after it, before a checkpoint": (loop, "guarded_update", 2),
     "after a checkpoint": (loop, "guarded_update", 6),
-    "before the samples": (run_data, "write_side_by_side", 1),
+    "before the samples": (finished, "write_side_by_side", 1),
 }
 
 

@@ -19,4 +19,4 @@ TESTS=$(grep -rlE 'mark\.gpu' tests --include='test_*.py')
 # shellcheck disable=SC2086 - file names without spaces
 OMP_NUM_THREADS=1 "$FOLDER/env/bin/python" -m pytest -q -n 2 --dist loadfile -W ignore -p no:cacheprovider \
   -o addopts="--strict-markers --import-mode=importlib" --timeout 600 $TESTS \
-  tests/training/test_losses.py tests/model/test_quick_lora.py tests/rehearsal/test_host_waits.py
+  tests/training/test_losses.py tests/model/test_quick_layers.py tests/rehearsal/test_host_waits.py

@@ -61,7 +61,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from brimful.base.version import installed_version  # noqa: PLC0415 - as all names here
+        from brimful.base.libraries import installed_version  # noqa: PLC0415 - as all names here
 
         return installed_version()
     if name not in _HOMES:

@@ -1,6 +1,8 @@
 """Values that are read faster than made."""
 
 import os
+import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.kept_values import kept_value, read_whole, write_whole
+from brimful.base.kept_values import kept_value, read_whole, shipped_table, write_whole
 from brimful.base.rundir import read_json, write_json_atomically
 
 
@@ -99,3 +101,21 @@ def test_where_nothing_can_be_written_it_is_made_each_time() -> None:
 
     assert [kept_value("one", "source", make) for _ in range(2)] == ["x", "x"]
     assert make.times == 2
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("brimful.hardware", "catalog.toml"),
+        ("brimful.hardware", "efficiencies.toml"),
+        ("brimful.hardware", "assumptions.toml"),
+        ("brimful.model", "catalog.toml"),
+    ],
+)
+def test_a_kept_table_is_what_stands_in_the_file(package: str, name: str) -> None:
+    written = tomllib.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
+
+    parsed, kept = shipped_table(package, name), shipped_table(package, name)
+
+    assert parsed == written
+    assert repr(kept) == repr(written)  # whole numbers stay whole

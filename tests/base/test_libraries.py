@@ -15,8 +15,14 @@ from packaging.requirements import Requirement
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import LibraryError
-from brimful.base.libraries import how_to_install, misfits, refuse_unfit_adapters, untried
-from brimful.base.version import version_of
+from brimful.base.libraries import (
+    how_to_install,
+    installed_version,
+    misfits,
+    refuse_unfit_adapters,
+    untried,
+    version_of,
+)
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -170,3 +176,15 @@ def test_a_library_that_refuses_another_one_ends_in_a_sentence(
 
 def test_what_is_installed_here_fits_each_other() -> None:
     assert not [name for name, _ in misfits("torch", "transformers", "peft", "datasets")]
+
+
+def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installed_version() == metadata.version("brimful")
+
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", absent)
+    version_of.cache_clear()
+    assert installed_version() == "unknown"
+    version_of.cache_clear()

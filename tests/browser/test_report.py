@@ -35,7 +35,7 @@ from brimful.report.comparison.page import write_comparison
 from brimful.report.comparison.study import write_study_report
 from brimful.report.page.html import write_report
 from brimful.report.time_spent import time_spent
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 Open = Callable[..., Any]
 LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")

@@ -15,8 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_json
 from brimful.chains import pipeline
-from brimful.chains.messages import greeting
-from brimful.chains.opening import MOST_LINES, Opening
+from brimful.chains.opening import MOST_LINES, Opening, greeting
 from brimful.hardware.probe import cpu_device
 from brimful.recipe import Recipe, load
 from brimful.training import loop

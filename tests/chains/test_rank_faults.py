@@ -26,7 +26,7 @@ from brimful.recipe import Recipe
 from brimful.report.listing.listing import find_runs
 from brimful.report.live.run_state import Field, RunState
 from brimful.report.page.html import render_report
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.training import loop
 from brimful.training.admission import admit, claim
 from brimful.training.checkpoint import differences

@@ -25,7 +25,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.rundir import read_json
 from brimful.chains import pipeline, scoring
 from brimful.recipe import Recipe, load
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences
 from brimful.training.world import World

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from command_line import Brimful, Said
 
+from brimful.base.libraries import version_of
 from brimful.base.types import JsonDict
-from brimful.base.version import version_of
 from brimful.recipe import Recipe
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None

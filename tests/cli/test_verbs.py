@@ -31,8 +31,8 @@ from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.recipe import Recipe, load, shipped_names, shipped_text
 from brimful.report.time_spent import time_spent
-from brimful.runs import read_run
 from brimful.runs.deciding import read_recipe_text, write_recipe
+from brimful.runs.folder import read_run
 from brimful.runs.measurements import measured, total_time_s
 from brimful.training import endings
 

@@ -9,8 +9,7 @@ from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
 from brimful.evaluation.kernel_fidelity import AttentionLayer, measure_attention
-from brimful.model.okadfa.modeling import OkadfaAttention
-from brimful.model.okadfa.orthogonality import attentions_of
+from brimful.model.okadfa.modeling import OkadfaAttention, attentions_of
 
 MakeModel = Callable[..., PreTrainedModel]
 

@@ -16,8 +16,7 @@ from brimful.base.errors import RequestError
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation import likelihood
 from brimful.evaluation.likelihood import Likelihood, Scoring, score_split
-from brimful.model.okadfa.configuration import OkadfaConfig
-from brimful.model.okadfa.modeling import OkadfaForCausalLM
+from brimful.model.okadfa.modeling import OkadfaConfig, OkadfaForCausalLM
 
 CPU = torch.device("cpu")
 

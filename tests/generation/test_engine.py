@@ -15,12 +15,12 @@ from transformers import (
 )
 
 from brimful.base.errors import RequestError
-from brimful.generation.engine import Engine, context_of, generate, longest_first
-from brimful.generation.loops import ends_in_loop
+from brimful.generation.engine import Engine, generate, longest_first
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings, sample_seeds
 from brimful.generation.slots import Slots
-from brimful.generation.text import first_stop, text_behind
+from brimful.generation.text import ends_in_loop, first_stop, text_behind
+from brimful.model.blocks import context_of
 from brimful.training.method import blocks_of
 
 SAMPLED = SamplingSettings(1.0, 40, 0.95)

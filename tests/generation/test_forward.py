@@ -20,7 +20,7 @@ from transformers import (
 
 from brimful.base.errors import RequestError
 from brimful.generation.forward import Forward
-from brimful.model.cache_name import CACHE_NAME
+from brimful.model.blocks import CACHE_NAME
 
 IDS = torch.tensor([[5, 9, 20, 3]])
 POSITIONS = torch.arange(4)[None]

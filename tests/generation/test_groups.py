@@ -12,14 +12,14 @@ from transformers import (
     PreTrainedModel,
 )
 
-from brimful.generation.engine import Engine, _Run, context_of, generate
+from brimful.generation.engine import Engine, _Run, generate
 from brimful.generation.forward import Forward
 from brimful.generation.groups import Groups
 from brimful.generation.requests import Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings
 from brimful.generation.slots import Slots
-from brimful.model.okadfa.configuration import OkadfaConfig
-from brimful.model.okadfa.modeling import OkadfaForCausalLM
+from brimful.model.blocks import context_of
+from brimful.model.okadfa.modeling import OkadfaConfig, OkadfaForCausalLM
 
 PROMPTS = [[5, 9, 20], [17, 4, 4], [8, 3, 12, 24, 31, 15, 6, 19, 31], [1, 2, 3, 4, 5]]
 SIZES = {

@@ -13,10 +13,10 @@ from transformers import (
 )
 
 from brimful.generation import slots
-from brimful.generation.engine import context_of
 from brimful.generation.forward import Forward
 from brimful.generation.groups import Groups
 from brimful.generation.slots import Slots
+from brimful.model.blocks import context_of
 
 
 def alone(model: PreTrainedModel, texts: list[list[int]]) -> torch.Tensor:

@@ -12,6 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import DeviceError
 from brimful.base.units import GIB
 from brimful.hardware import catalog, probe
+from brimful.hardware.probe import moved
 
 T4_MEMORY_BYTES = round(14.74 * GIB)
 T4 = ("Tesla T4", 14.74, (7, 5))
@@ -227,3 +228,10 @@ def test_a_real_cuda_device_is_measured() -> None:
     assert device.free_memory_bytes is not None
     assert 0 < device.free_memory_bytes <= device.memory_bytes
     assert dataclasses.asdict(device)["name"] == torch.cuda.get_device_name(0)
+
+
+def test_a_copy_has_the_values_and_the_device() -> None:
+    tensor = torch.arange(3)
+
+    assert torch.equal(moved(tensor, torch.device("cpu")), tensor)
+    assert moved(tensor, torch.device("meta")).device.type == "meta"

@@ -15,7 +15,7 @@ from finished_runs import records_of, train
 from brimful.base.errors import TrainingStopped
 from brimful.recipe import Recipe
 from brimful.report.page.events import event_table
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.selection import rewarded
 from brimful.verify.isolation import ProgramLimits
 from brimful.verify.sandbox import Sandbox

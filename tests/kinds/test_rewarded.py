@@ -45,7 +45,7 @@ from brimful.report.kinds import report_kind
 from brimful.report.page.plots import curves
 from brimful.report.predictions import comparisons
 from brimful.report.time_spent import time_spent
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.runs.measurements import stage_times_s
 from brimful.runs.records import RoundRecord
 from brimful.selection import answer_rounds

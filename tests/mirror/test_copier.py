@@ -13,8 +13,7 @@ from fixture_types import Refuses
 from brimful.mirror.copier import Copier, Patience, TakenOverError
 from brimful.mirror.files import Files, IntegrityError
 from brimful.mirror.place import FINISHED
-from brimful.mirror.points import MirroredRun
-from brimful.mirror.sources import folder_of_step
+from brimful.mirror.points import MirroredRun, folder_of_step
 from brimful.mirror.status import STATUS, StatusBoard
 
 Run = Any

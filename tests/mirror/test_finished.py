@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.manifest import note_hashes
 from brimful.mirror.files import Files
 from brimful.mirror.finished import NOTE, FinishedRun
-from brimful.mirror.opening import catch_up
+from brimful.mirror.mirroring import catch_up
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.restore import bring_back
 

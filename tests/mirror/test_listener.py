@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.types import JsonDict
 from brimful.mirror.files import Files
 from brimful.mirror.listener import ASSUMED_BYTES_PER_S, COPY_SPREAD
-from brimful.mirror.sources import folder_of_step
+from brimful.mirror.points import folder_of_step
 from brimful.mirror.status import read_status
 
 Run = Any

@@ -15,9 +15,8 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, read_json, write_json_atomically
 from brimful.mirror.files import Files
 from brimful.mirror.finished import NOTE
-from brimful.mirror.points import POINT, _digest_of
+from brimful.mirror.points import POINT, _digest_of, folder_of_step, local_steps
 from brimful.mirror.restore import bring_back, refuse_fresh, set_aside
-from brimful.mirror.sources import folder_of_step, local_steps
 from brimful.mirror.status import STATUS
 from brimful.recipe import load
 from brimful.training.admission import admit, holds_no_work, status_of

@@ -15,8 +15,8 @@ from brimful.model.attention import (
     block_causal_attention,
     register,
 )
+from brimful.model.blocks import CACHE_NAME
 from brimful.model.build import build
-from brimful.model.cache_name import CACHE_NAME
 
 
 def _heads(length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:

@@ -13,11 +13,11 @@ from tokenizers import Tokenizer, models
 
 from brimful.base.errors import BrimfulError
 from brimful.base.types import JsonDict
+from brimful.chains.base_model import what_is_left_out
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_file import read_gguf
 from brimful.model.published import refuse_unsafe_files
 from brimful.model.tokenizer import load_tokenizer
-from brimful.model.trainer_checkpoint import what_is_left_out
 from brimful.recipe.adapter_folder import base_and_section
 
 CHANGES = 60

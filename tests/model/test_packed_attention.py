@@ -17,8 +17,8 @@ from brimful.model.attention import BLOCK_ROWS
 from brimful.model.description import PACKABLE
 from brimful.model.packed_attention import NAME
 from brimful.model.registered import register
+from brimful.training.activations import recompute_activations
 from brimful.training.method import Network, compiled, hidden_states_of, next_token_loss_sum
-from brimful.training.selective import recompute_activations
 
 LENGTHS = (3, BLOCK_ROWS + 16, 1, 2 * BLOCK_ROWS + 2, 17)
 VALUES = {

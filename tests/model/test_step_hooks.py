@@ -5,7 +5,7 @@ import torch
 from fixture_types import MakeRecipe
 
 from brimful.model.build import build
-from brimful.model.okadfa.orthogonality import attentions_of
+from brimful.model.okadfa.modeling import attentions_of
 from brimful.model.registered import step_hooks_of
 from brimful.model.step_hooks import StepHooks
 from brimful.recipe import Recipe

@@ -9,7 +9,7 @@ from trained_tokenizers import train_tokenizer
 
 from brimful.base.errors import PlanError
 from brimful.data.tokens import batch_encoder
-from brimful.model.added_tokens import ids_of_tokens
+from brimful.model.adapters import ids_of_tokens
 from brimful.model.tokenizer import add_tokens, load_tokenizer
 
 

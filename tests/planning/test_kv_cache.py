@@ -16,9 +16,8 @@ from transformers import (
 )
 
 from brimful.base.units import GIB
-from brimful.model.cache_name import CACHE_NAME
-from brimful.model.okadfa.configuration import OkadfaConfig
-from brimful.model.okadfa.modeling import OkadfaForCausalLM
+from brimful.model.blocks import CACHE_NAME
+from brimful.model.okadfa.modeling import OkadfaConfig, OkadfaForCausalLM
 from brimful.planning.kv_cache import CPU_ROWS, GPU_ROWS, kv_shape, room_for_rows
 
 SMOLLM2_360M = LlamaConfig(

@@ -14,7 +14,7 @@ from brimful.prove.record import HELD
 from brimful.prove.training import judged, trains_as_planned
 from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.recipe import Recipe
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 from brimful.runs.records import EventRecord, OutOfMemoryRecord
 
 

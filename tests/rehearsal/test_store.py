@@ -18,8 +18,8 @@ from fixture_types import MakeStep, Refuses
 
 from archives import write_archive
 from brimful.base.errors import PlanError
+from brimful.base.libraries import version_of
 from brimful.base.types import JsonDict
-from brimful.base.version import version_of
 from brimful.planning.block_rows import Irregular
 from brimful.planning.family import Family
 from brimful.planning.family_file import to_bytes

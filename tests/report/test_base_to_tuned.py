@@ -10,8 +10,8 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.types import JsonDict
 from brimful.report.base_to_tuned import MOST_LINES, WIDTH, base_lines, base_to_tuned
 from brimful.report.page.html import write_report
-from brimful.runs import read_run
 from brimful.runs.files import JOURNAL_FILE, SIDE_BY_SIDE_FILE
+from brimful.runs.folder import read_run
 
 BASE = {"kind": "base", "step": 0, "model": "base", "share": 1.0, "loss": 3.25, "seconds": 0.5}
 PAIR = {

@@ -15,7 +15,7 @@ from brimful.report.commands import continue_command, is_several, name_of, repea
 from brimful.report.kinds import use_command
 from brimful.report.page.headline import commands
 from brimful.report.page.reproduce import steps_to_reproduce
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def reaches(command: str | None) -> tuple[str, Path]:

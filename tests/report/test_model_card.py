@@ -7,7 +7,7 @@ import yaml
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.model_card import model_card, without_places
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 RUNS = Path(__file__).resolve().parent.parent / "fixtures" / "old_runs" / "runs"
 WHOLE = ["config.json", "model.safetensors"]

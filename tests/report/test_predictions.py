@@ -17,7 +17,7 @@ from brimful.report.predictions import (
     time_terms,
     told_of_others,
 )
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 
 
 def by_key(run: RunFolder) -> dict[str, Comparison]:

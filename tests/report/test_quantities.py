@@ -1,6 +1,7 @@
 """Numbers read in the unit that ends their names."""
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.quantities import (
     format_error,
@@ -10,7 +11,9 @@ from brimful.report.quantities import (
     format_value,
     label,
     listed,
+    ranks_text,
 )
+from brimful.runs.records import RanksRecord, read_record
 
 
 @pytest.mark.parametrize(
@@ -90,3 +93,21 @@ def test_names_become_words_and_lists() -> None:
         "a and b",
         "a, b and c",
     ]
+
+
+def test_the_slowest_rank_the_share_of_communication_and_the_fullest_rank_are_named(
+    snapshot: SnapshotAssertion,
+) -> None:
+    record = read_record(
+        {
+            "kind": "ranks",
+            "step": 9,
+            "ranks": [
+                {"rank": 0, "computing_s": 1.0, "communication_s": 1.0, "memory_bytes": 3 << 30},
+                {"rank": 1, "computing_s": 2.0, "communication_s": 0.0, "memory_bytes": 2 << 30},
+            ],
+        }
+    )
+
+    assert isinstance(record, RanksRecord)
+    assert ranks_text(record) == snapshot

@@ -3,7 +3,7 @@
 from fixture_types import MakeRun
 
 from brimful.report.scores import baselines, best_evaluation, main_score
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_baselines_at_the_top_of_scores_serve_a_split_that_has_none(new_run: MakeRun) -> None:

@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.types import JsonDict
 from brimful.report.predictions import comparisons
 from brimful.report.time_spent import TimeSpent, time_spent
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.runs.measurements import measured
 
 

@@ -14,7 +14,7 @@ from brimful.report.page.headline import sentence, verdict
 from brimful.report.page.plan_page import example_batch
 from brimful.report.page.score_tables import example_scores
 from brimful.report.predictions import comparisons
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def facts(run: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ from fixture_types import MakeRun
 from brimful.report.page.run_page import run_view
 from brimful.report.table import Cell, Table
 from brimful.report.views import Paragraph, as_json, fold, section, text
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_what_is_not_there_leaves_nothing() -> None:

@@ -11,8 +11,8 @@ from run_records import start
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
-from brimful.runs import read_run
 from brimful.runs.facts import ModelSection
+from brimful.runs.folder import read_run
 from brimful.runs.measurements import measured
 
 

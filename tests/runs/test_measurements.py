@@ -11,7 +11,7 @@ from run_records import start
 from brimful.base.types import JsonDict
 from brimful.model.build import build, num_parameters
 from brimful.recipe import Recipe
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.runs.measurements import (
     comparable,
     counted_parameters,

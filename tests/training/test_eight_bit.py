@@ -12,7 +12,7 @@ from torch import nn
 from brimful.base.errors import CheckpointError, DeviceError, RequestError, TrainingStopped
 from brimful.recipe import OptimizerRecipe
 from brimful.training import eight_bit
-from brimful.training.memory_errors import OutOfMemory, attempt
+from brimful.training.memory_errors import OutOfMemory, all_or_nothing, attempt
 from brimful.training.optim import (
     StepGuard,
     build_optimizer,
@@ -21,7 +21,6 @@ from brimful.training.optim import (
     named_states,
 )
 from brimful.training.precision import Precision
-from brimful.training.recovery import all_or_nothing
 from brimful.training.tensorfile import load_tensors, save_tensors
 
 pytest.importorskip("bitsandbytes")

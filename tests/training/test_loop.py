@@ -34,8 +34,8 @@ from brimful.training.meter import Meter
 from brimful.training.method import Network, find_method, hidden_states_of
 from brimful.training.optim import build_optimizer, loss_factor
 from brimful.training.precision import Precision
-from brimful.training.replay import ReplayCheck
 from brimful.training.state import Progress, restore, snapshot_of
+from brimful.training.step_checks import ReplayCheck
 
 CPU = torch.device("cpu")
 FP32 = Precision("fp32")

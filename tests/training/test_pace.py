@@ -1,11 +1,16 @@
 """What each piece of a session's work is expected to take, as its plan predicts."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
 from fixture_types import MakeRecipe
+from torch import Tensor
 
 from brimful.planning.plan import Prediction
+from brimful.training import pace
 from brimful.training.pace import (
     BASE,
     BATCH,
@@ -13,6 +18,7 @@ from brimful.training.pace import (
     EVALUATION,
     EXPORT,
     STEP,
+    RankPace,
     expected_seconds,
     with_start,
 )
@@ -43,3 +49,25 @@ def test_a_plan_without_times_says_nothing_of_steps(tiny: MakeRecipe) -> None:
     expected = expected_seconds(tiny(), _plan(), total_steps=12)
     assert expected.keys() == {CHECKPOINT, EXPORT}
     assert with_start(expected, _plan()) == expected
+
+
+def test_communication_is_taken_out_of_computing_and_both_are_means(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter([0.0, 1.0, 3.0, 10.0, 10.0, 11.0, 12.0, 16.0])
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: next(clock))
+    rank_pace = RankPace(torch.device("cpu"))
+
+    def together(gradients: Callable[[], Tensor]) -> Tensor:
+        with rank_pace.talking.span():
+            return gradients()
+
+    act = rank_pace.timed(together)
+    for _ in range(2):
+        act(lambda: torch.zeros(()))
+        with rank_pace.talking.span():  # of an evaluation
+            pass
+
+    taken = rank_pace.take()
+    assert (taken["computing_s"], taken["communication_s"]) == (6.5, 1.5)
+    assert rank_pace.take()["computing_s"] == 0.0

@@ -1,6 +1,7 @@
 """Values that take longer to make than to read, kept as JSON in the cache folder: one file for each
-name, which holds what its value was made from. Here too: how any file of that folder is written
-and read back, so that one that is damaged, or that another user could have written, is made again.
+name, which holds what its value was made from. Tables that come with brimful as TOML files are such
+values. Here too: how any file of that folder is written and read back, so that one that is damaged,
+or that another user could have written, is made again.
 """
 
 import contextlib
@@ -9,11 +10,14 @@ import json
 import os
 import stat
 import time
+import tomllib
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from brimful.base.env import cache_folder
+from brimful.base.types import JsonDict
 
 
 def kept_value(name: str, made_from: object, make: Callable[[], Any]) -> Any:
@@ -78,3 +82,17 @@ def write_whole(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.write_bytes(_hash_of(path, content) + b"\n" + content)
         aside.replace(path)
+
+
+def shipped_table(package: str, name: str) -> JsonDict:
+    """Return the content of a file of a package, which takes some ten milliseconds to parse for the
+    first time.
+
+    Args:
+        package: Such as `brimful.hardware`.
+        name: Name of the file, such as `catalog.toml`.
+    """
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    values: JsonDict = kept_value(f"{package}.{name}", digest, lambda: tomllib.loads(text))
+    return values

@@ -15,7 +15,25 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from brimful.base.errors import LibraryError
-from brimful.base.version import version_of
+
+
+@functools.cache
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package; None where it is not installed. Each is read
+    once: a run asks thirty times, a tenth of the time of a very short one.
+    """
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def installed_version(package: str = "brimful") -> str:
+    """Return the version of an installed package; "unknown" where it is not installed, as where
+    brimful's source is used without being installed.
+    """
+    return version_of(package) or "unknown"
+
 
 _PEFT_IN_TRANSFORMERS = "transformers/dependency_versions_table.py"
 """Where transformers says which versions of peft it takes; its metadata do not."""

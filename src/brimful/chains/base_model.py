@@ -4,12 +4,11 @@ from pathlib import Path
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import RequestError
+from brimful.base.strict_json import load_json
 from brimful.base.types import Progress
 from brimful.base.warning_codes import as_note
 from brimful.chains.phases import beside, folder_of, names_recipe
 from brimful.model.catalog import needs_folder, require_weights
-from brimful.model.obtained import folder_of_model, origin_of
-from brimful.model.trainer_checkpoint import what_is_left_out
 from brimful.recipe import OF_RECIPE, Recipe, load
 from brimful.runs.files import MODEL_FOLDER
 
@@ -25,6 +24,8 @@ def named_model(recipe: Recipe, say: Say = silent) -> str:
     if not isinstance(recipe.model, str):
         return ""
     if needs_folder(recipe.model):
+        from brimful.model.obtained import folder_of_model, origin_of  # noqa: PLC0415 - few runs do
+
         folder = folder_of_model(recipe.model, say)
         if origin := origin_of(folder):
             say(f"model: {origin.line()}")
@@ -68,3 +69,38 @@ def source_at_hand(recipe: Recipe, say: Say = silent) -> str:
             " name another model: model=NAME or model=FOLDER."
         )
     return str(folder.resolve())
+
+
+STATE = "trainer_state.json"
+PICKLED = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "training_args.bin")
+"""Files of a checkpoint that are pickled, and the random states (`rng_state*.pth`)."""
+
+
+def what_is_left_out(folder: Path) -> str:
+    """Return, for a checkpoint of a Trainer, what a run that starts from it takes and what it
+    cannot; empty for another folder.
+    """
+    if not (folder / STATE).is_file():
+        return ""
+    step = _step(folder / STATE)
+    at = "" if step is None else f" at its step {step:,}"
+    pickled = [name for name in PICKLED if (folder / name).exists()]
+    pickled += sorted(path.name for path in folder.glob("rng_state*.pth"))
+    left_out = ""
+    if pickled:
+        left_out = (
+            f" {', '.join(pickled)}: not read, since pickle files can run code when they are"
+            " opened."
+        )
+    return (
+        f"{folder} is a checkpoint of a Trainer{at}. Its weights are the start of this run;"
+        f" optimizer states, schedule and order of the data begin anew.{left_out}"
+    )
+
+
+def _step(path: Path) -> int | None:
+    try:
+        step = load_json(path.read_bytes())["global_step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None

@@ -13,9 +13,9 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import RequestError
 from brimful.base.types import JsonDict
 from brimful.chains import pipeline, plans, rounds, scoring, study
-from brimful.chains.jobs import dismiss, follow_jobs
 from brimful.chains.opening import RunOptions
 from brimful.chains.phases import folder_of
+from brimful.chains.ranks import dismiss, follow_jobs
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan

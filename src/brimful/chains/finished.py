@@ -24,7 +24,8 @@ from brimful.generation.load import load_run, recipe_of, trained_folder
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import TextSample
 from brimful.hardware.probe import probe, torch_device
-from brimful.kinds.run_data import TrainedRun, gather, run_data_class
+from brimful.kinds.finished import TrainedRun
+from brimful.kinds.run_data import gather, run_data_class
 from brimful.report.live.progress import data_progress
 from brimful.runs.named import resolve_run
 from brimful.training.checkpoint import CheckpointStore, verify

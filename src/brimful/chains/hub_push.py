@@ -15,7 +15,7 @@ from brimful.base.units import format_bytes
 from brimful.generation.export import Exported
 from brimful.model.quiet import without_progress_bars
 from brimful.report.model_card import PEFT, base_on_hub, library_of, model_card
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 
 CARD = "README.md"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

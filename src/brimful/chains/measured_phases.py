@@ -21,7 +21,7 @@ from brimful.planning.job import (
     JobPhase,
 )
 from brimful.recipe import Recipe
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.runs.measurements import answering_time_s, stage_times_s
 
 _APART = {

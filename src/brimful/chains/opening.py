@@ -7,9 +7,18 @@ from typing import TypedDict
 from rich.console import Console
 
 from brimful.base.console import console_printer
-from brimful.base.text import plural, wrapped
-from brimful.base.warning_codes import is_always_told
+from brimful.base.libraries import untried
+from brimful.base.text import plural, shortened_at_a_word, wrapped
+from brimful.base.units import GIB, format_between, format_bytes, format_duration
+from brimful.base.warning_codes import as_note, is_always_told
+from brimful.chains.devices import process_bytes
+from brimful.hardware.device import Device
+from brimful.planning.plan import Plan
+from brimful.planning.target import target_of
 from brimful.recipe import Recipe
+from brimful.recipe.summary import summary_of
+from brimful.report.quantities import memory_of, time_and_cost
+from brimful.training.admission import Admission
 from brimful.training.world import World
 
 MOST_LINES = 12
@@ -81,3 +90,59 @@ class Opening:
     def remark(self, text: str) -> None:
         """Print a message that comes before the data are read."""
         self.say(text.splitlines(), "data")
+
+
+def greeting(recipe: Recipe, device: Device, admission: Admission, width: int) -> list[str]:
+    """Return the run, the machine, and what changed since the last session, a line each; of what
+    is trained and of the machine what fits `width`.
+    """
+    machine = [f"machine: {device.name}"]
+    if device.threads:
+        machine.append(plural(device.threads, "thread"))
+    if device.free_memory_bytes:
+        machine.append(f"{format_bytes(device.free_memory_bytes)} free")
+    for dtype, rate in device.dense_flop_per_s.items():
+        machine.append(f"{dtype} {rate / 1e9:,.0f} GFLOP/s")
+    title = shortened_at_a_word(f"{recipe.run_name}: {summary_of(recipe)}", width)
+    while len(", ".join(machine)) > width and len(machine) > 1:
+        machine.pop()
+    lines = [title, ", ".join(machine)]
+    if admission.moved_aside:
+        lines.append(f"the unfinished run was moved to {admission.moved_aside}")
+    if admission.lost_model:
+        lines.append(f"{admission.lost_model}; it is written again from its checkpoint")
+    if names := "; ".join(untried()):
+        lines.append(as_note(names, "B411"))
+    lines += [f"changed since the last session: {change}" for change in admission.changed]
+    return lines
+
+
+def plan_lines(plan: Plan, device: Device, leave_gib: float = 0.0) -> list[str]:
+    """Return a plan in three lines: memory, time and cost of the run; its step; where the rest is
+    found. `leave_gib`: the recipe's plan.leave_gib.
+    """
+    predicted = plan.predicted
+    used = predicted.get("device_memory_bytes", predicted.get("peak_memory_bytes"))
+    summary = "plan: a part of the model on each device, whose memory is not predicted"
+    if used is not None:
+        leave_bytes = round(leave_gib * GIB)
+        usable_bytes = target_of(device, process_bytes(device), leave_bytes).usable_bytes
+        summary = f"plan: {memory_of(used.value, usable_bytes)}"
+    step = [f"{plan.passes()} x {plan.sequence_length:,} tokens", plan.precision]
+    if plan.compile:
+        step.append("compiled")
+    if plan.recompute:
+        step.append("recomputed" if plan.recompute is True else "recomputed selectively")
+    if plan.devices > 1:
+        summary += "; how long ranks wait for each other is not predicted"
+    elif "step_time_s" in predicted:
+        summary += time_and_cost(predicted, intervals=True)
+        entry = predicted["step_time_s"]
+        between = format_between(format_duration, entry.low, entry.high)
+        step_time = format_duration(entry.value)
+        step.insert(0, f"{step_time} ({between})" if between else step_time)
+    return [
+        summary,
+        f"  a step: {', '.join(step)}",
+        "  why: run with --explain, or see the report",
+    ]

@@ -12,18 +12,17 @@ from rich.console import Console
 from brimful.base.console import Say, console_printer, waiting, width_of
 from brimful.chains.base_model import named_model, recipe_of_base
 from brimful.chains.checks import (
+    refuse_breaking_versions,
     refuse_unfit,
-    refuse_unreadable_tasks,
     refuse_unsupported,
 )
-from brimful.chains.jobs import dismiss, follow_jobs
-from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
-from brimful.chains.opening import Opening, RunOptions
-from brimful.chains.other_versions import refuse_breaking_versions
+from brimful.chains.opening import Opening, RunOptions, greeting, plan_lines
 from brimful.chains.phases import folder_of, names_recipe
 from brimful.chains.ranks import (
     begin_together,
+    dismiss,
     follow,
+    follow_jobs,
     for_rank,
     make_room,
     meet,
@@ -37,20 +36,16 @@ from brimful.chains.run_plan import (
     settle_plan,
 )
 from brimful.chains.score_files import discard_scores, is_scored, model_manifest
-from brimful.chains.scoring import SCORING, evaluate_base, evaluate_rest, lead_evaluation
 from brimful.chains.training_session import train_session
 from brimful.data.first_look import first_look
 from brimful.hardware.device import Device
 from brimful.kinds.run_data import AnyRunData, gather
-from brimful.mirror.opening import catch_up, open_mirror
+from brimful.mirror.mirroring import catch_up, open_mirror
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
-from brimful.report.base_to_tuned import base_lines
 from brimful.report.live.progress import data_progress
-from brimful.report.text import evaluation_lines
-from brimful.runs import read_run
 from brimful.training.admission import admit, claim, refuse_unwritable, write_status
-from brimful.training.mending import mend
+from brimful.training.checkpoint import mend
 from brimful.training.world import ALONE, World
 
 
@@ -64,6 +59,15 @@ class Run:
 
 def run(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Path:
     """Plan, train, sample, evaluate and report; return the report's path."""
+    from brimful.chains.scoring import (  # noqa: PLC0415 - no training needs it
+        SCORING,
+        evaluate_base,
+        evaluate_rest,
+        lead_evaluation,
+    )
+    from brimful.chains.task_checks import refuse_unreadable_tasks  # noqa: PLC0415
+    from brimful.report.text import evaluation_lines  # noqa: PLC0415
+
     world = options.get("world", ALONE)
     if not world.is_first:
         folder = follow(recipe, world)
@@ -103,7 +107,9 @@ def train(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Ru
 
 
 def _say_what_tuning_changed(folder: Path, say: Say) -> None:
-    if lines := base_lines(read_run(folder)):
+    from brimful.chains.outcome import tuning_lines  # noqa: PLC0415 - reports, after the training
+
+    if lines := tuning_lines(folder):
         say("\n".join(lines))
 
 
@@ -148,8 +154,15 @@ def _train(recipe: Recipe, console: Console, world: World, options: RunOptions) 
         step = train_session(data, plan, device, admission, lease, console, mirror, world)
         say(f"best model: step {step}, saved in {folder / 'model'}")
         _finish(data, plan, device, folder, scored, console)
-    say("\n" + "\n".join([*outcome_lines(folder), *remember_run(folder, plan, recipe)]))
+    say("\n" + _outcome(folder, plan, recipe))
     return Run(folder, trained_now=True)
+
+
+def _outcome(folder: Path, plan: Plan, recipe: Recipe) -> str:
+    """Return what was measured beside the plan; later plans learn from it."""
+    from brimful.chains.outcome import outcome_lines, remember_run  # noqa: PLC0415 - as above
+
+    return "\n".join([*outcome_lines(folder), *remember_run(folder, plan, recipe)])
 
 
 def _finish(

@@ -33,7 +33,8 @@ from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.rehearsal.kept_traces import kept_traces
 from brimful.rehearsal.shipped import obstacle
-from brimful.report.plan.answer import time_and_cost, verdict_of
+from brimful.report.plan.answer import verdict_of
+from brimful.report.quantities import time_and_cost
 
 
 def plan(

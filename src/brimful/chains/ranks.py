@@ -1,24 +1,26 @@
-"""Training on several ranks: what all of them have to share before they begin, and what the ranks
-after the first do while it goes through the chain.
+"""Several ranks in a chain: what all of them have to share before they begin, what the ranks after
+the first do in a training, and how rank 0, which goes through the chain, tells them each piece of
+work that all do together.
 """
 
 import hashlib
 import json
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from brimful.base.env import launched_rank
-from brimful.base.errors import DeviceError, RunFolderError
+from brimful.base.errors import DeviceError, PlanError, RunFolderError
+from brimful.base.libraries import installed_version
 from brimful.base.rundir import Lease
 from brimful.base.types import Texts
-from brimful.base.version import installed_version
+from brimful.chains.checks import PACKAGES
 from brimful.chains.devices import here
-from brimful.chains.other_versions import PACKAGES
 from brimful.chains.score_files import model_manifest
 from brimful.chains.training_session import follow_session
 from brimful.hardware import host
@@ -29,9 +31,39 @@ from brimful.kinds.run_data import AnyRunData, gather
 from brimful.planning.plan import plan_from_json
 from brimful.planning.spread import refuse_too_many
 from brimful.recipe import PlanChoices, Recipe
-from brimful.training.endings import ends_together
 from brimful.training.memory_errors import give_back_memory
 from brimful.training.world import ALONE, World, join, leave
+
+Jobs = Mapping[str, Callable[..., object]]
+"""By name what a rank after the first does; called with the world and with what rank 0 told."""
+
+
+def lead(world: World, job: str, **told: Any) -> None:
+    """Tell the other ranks to begin a piece of work, which this one begins, too.
+
+    Args:
+        told: What they need to know; JSON.
+    """
+    world.tell({"job": job, "told": told})
+
+
+def dismiss(world: World) -> None:
+    """Tell the other ranks that there is nothing left to do together."""
+    world.tell(None)
+
+
+def follow_jobs(world: World, jobs: Jobs) -> None:
+    """Do what rank 0 tells until it dismisses this rank. What cannot be planned on these devices is
+    left to rank 0, which goes on without it or ends.
+
+    Raises:
+        BrimfulError: another failure in a piece of work.
+    """
+    while (told := world.tell(None)) is not None:
+        try:
+            jobs[told["job"]](world, **told["told"])
+        except (PlanError, DeviceError):
+            continue
 
 
 @contextmanager
@@ -48,6 +80,8 @@ def joined() -> Iterator[World]:
     if launched is None or launched["WORLD_SIZE"] == 1:
         yield ALONE
         return
+    from brimful.training.endings import ends_together  # noqa: PLC0415 - most runs have one rank
+
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "cuda":
         torch.cuda.set_device(launched["LOCAL_RANK"])

@@ -13,7 +13,6 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import write_text_atomically
 from brimful.base.types import JsonDict, Texts
 from brimful.chains import pipeline
-from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.demonstrations import asked_like, demonstration_lines, read_demonstrations
 from brimful.chains.opening import RunOptions
 from brimful.chains.phases import (
@@ -32,6 +31,7 @@ from brimful.chains.sampling_questions import SamplingQuestions, gather_question
 from brimful.chains.score_files import is_scored
 from brimful.chains.study_folder import claim, note
 from brimful.chains.study_members import mended_status, score_base, train_and_score
+from brimful.chains.task_checks import refuse_unreadable_tasks
 from brimful.data.formats import Example
 from brimful.generation.load import recipe_of
 from brimful.mirror.folder import mirrored_folder

@@ -10,8 +10,7 @@ from rich.console import Console
 from brimful.base.types import JsonDict
 from brimful.chains import pipeline
 from brimful.chains.demonstrations import asked_like, read_demonstrations
-from brimful.chains.jobs import Jobs, lead
-from brimful.chains.ranks import find_device, refuse_unlike
+from brimful.chains.ranks import Jobs, find_device, lead, refuse_unlike
 from brimful.chains.sampling import draw
 from brimful.chains.sampling_questions import SamplingQuestions, gather_questions, rft_of
 from brimful.data.formats import Example

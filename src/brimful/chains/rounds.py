@@ -12,10 +12,10 @@ from typing import Unpack
 from rich.console import Console
 
 from brimful.base.errors import DataError
-from brimful.chains.jobs import Jobs
 from brimful.chains.measured_phases import phases_beside_measured
 from brimful.chains.opening import RunOptions
 from brimful.chains.phases import RoundSampling
+from brimful.chains.ranks import Jobs
 from brimful.chains.round_chain import RoundChain
 from brimful.chains.round_drawing import DRAWING
 from brimful.chains.study_folder import publish

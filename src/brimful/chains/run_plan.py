@@ -13,7 +13,6 @@ from brimful.chains.devices import conditions, facts_of
 from brimful.hardware.device import Device
 from brimful.kinds.run_data import AnyRunData, plan_of
 from brimful.model.published import import_adapters
-from brimful.planning.budget import sessions
 from brimful.planning.cost import Conditions, checkpoint_seconds, costed, respaced
 from brimful.planning.derive import (
     Facts,
@@ -28,10 +27,9 @@ from brimful.planning.spacing import short_run_notes, usual_interval
 from brimful.planning.spread import refuse_unshardable, share_of, spread_of, spread_plan
 from brimful.recipe import PlanChoices, Recipe
 from brimful.rehearsal.kept_traces import kept_traces
-from brimful.report.plan.budgets import session_lines
 from brimful.training.admission import Admission
-from brimful.training.deadline import Deadline
-from brimful.training.recovery import DECIDES_MEMORY
+from brimful.training.memory_errors import DECIDES_MEMORY
+from brimful.training.setup import Deadline
 
 _DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
 """Fields that may change between sessions and on which the plan depends; of data and model none
@@ -307,6 +305,9 @@ def session_notes(recipe: Recipe, plan: Plan, device: Device, *, every: bool) ->
     lines = [f"{Deadline.of_process(session_s).describe()}; a checkpoint comes before"]
     if "training_time_s" not in plan.predicted:
         return lines
+    from brimful.planning.budget import sessions  # noqa: PLC0415 - few sessions have an end
+    from brimful.report.plan.budgets import session_lines  # noqa: PLC0415
+
     checkpoint_s = checkpoint_seconds(recipe, plan, conditions(device)).value
     try:
         lines += session_lines(sessions(session_s, plan.predicted, checkpoint_s))

@@ -19,10 +19,10 @@ from brimful.chains.sampling_questions import SamplingQuestions
 from brimful.chains.watched_progress import watched
 from brimful.generation.author import Author
 from brimful.generation.backends.choice import backend_for
-from brimful.generation.engine import context_of
 from brimful.generation.requests import Backend, Generation, Request
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.text import first_stop, text_behind
+from brimful.model.blocks import context_of
 from brimful.recipe import Recipe, RftRecipe
 from brimful.report.comparison.rounds import sample_examples
 from brimful.report.comparison.sampling import SamplingState, sampling_lines, sampling_progress

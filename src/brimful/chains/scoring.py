@@ -14,7 +14,7 @@ from brimful.base.rundir import require_writable
 from brimful.base.types import Json, JsonDict
 from brimful.base.warning_codes import as_note
 from brimful.chains.finished import finished_run
-from brimful.chains.jobs import Jobs, lead
+from brimful.chains.ranks import Jobs, lead
 from brimful.chains.score_files import (
     add_scores,
     describe_untuned,

@@ -15,7 +15,6 @@ from brimful.base.errors import (
 )
 from brimful.base.types import Texts
 from brimful.chains import pipeline
-from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.measured_phases import phases_beside_measured
 from brimful.chains.opening import RunOptions
 from brimful.chains.parallel_study import Failed
@@ -23,6 +22,7 @@ from brimful.chains.phases import BaseScores, Member, folder_of, members, phases
 from brimful.chains.score_files import is_scored
 from brimful.chains.study_folder import claim, publish
 from brimful.chains.study_members import score_base, train_and_score
+from brimful.chains.task_checks import refuse_unreadable_tasks
 from brimful.data.first_look import first_look
 from brimful.planning import scaling
 from brimful.recipe import BASE, Recipe

@@ -9,15 +9,15 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.base.types import JsonDict
 from brimful.chains import pipeline
-from brimful.chains.jobs import Jobs, lead
 from brimful.chains.opening import RunOptions
 from brimful.chains.phases import Member
+from brimful.chains.ranks import Jobs, lead
 from brimful.chains.score_files import is_scored
 from brimful.chains.scoring import SCORING, evaluate_rest, lead_evaluation
-from brimful.mirror.opening import catch_up
+from brimful.mirror.mirroring import catch_up
 from brimful.recipe import BASE, Recipe
 from brimful.training.admission import Status, status_of
-from brimful.training.mending import mend
+from brimful.training.checkpoint import mend
 from brimful.training.world import ALONE, World
 
 

@@ -17,7 +17,7 @@ from brimful.evaluation.lm_eval import evaluate_with_lm_eval
 from brimful.evaluation.nats import FOLDER
 from brimful.evaluation.task import Task, checked_tasks, task_changes
 from brimful.evaluation.task_run import evaluate_tasks
-from brimful.kinds.run_data import TrainedRun
+from brimful.kinds.finished import TrainedRun
 from brimful.recipe import EvaluationRecipe, Recipe
 from brimful.verify.sandbox import Sandbox
 

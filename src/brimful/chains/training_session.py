@@ -14,8 +14,7 @@ from brimful.base.console import Say, console_printer, waiting
 from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_journal_atomically, write_json_atomically
 from brimful.base.types import JsonDict, Progress, Texts
-from brimful.chains.other_versions import changed_versions, describe_changes
-from brimful.generation.load import ADAPTERS
+from brimful.chains.checks import changed_versions, describe_changes
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
@@ -23,8 +22,7 @@ from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import torch_device
 from brimful.hardware.process_memory import give_back_free_memory
 from brimful.kinds.run_data import BASE, START, AnyRunData, ScoringOptions
-from brimful.mirror.opening import Mirroring
-from brimful.model.obtained import origin_of
+from brimful.mirror.mirroring import Mirroring
 from brimful.model.published import refuse_broken_weights
 from brimful.planning.derive import total_steps_of
 from brimful.planning.plan import Plan
@@ -33,13 +31,12 @@ from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
 from brimful.report.live.logger import LoggedRun, logging_listener
 from brimful.report.live.progress import data_progress, progress_listener
+from brimful.runs.deciding import ADAPTERS
 from brimful.runs.files import BAD_ROWS_FILE
 from brimful.training.admission import Admission, describe, run_id_of, write_status
-from brimful.training.base_comparison import BaseComparison
-from brimful.training.deadline import Deadline
-from brimful.training.recovery import RememberedSizes
+from brimful.training.memory_errors import RememberedSizes
 from brimful.training.session import run_session
-from brimful.training.setup import Setup
+from brimful.training.setup import BaseComparison, Deadline, Setup
 from brimful.training.world import ALONE, World
 
 
@@ -183,6 +180,8 @@ def _write_facts(
     if bad_rows := facts.pop("bad_rows", []):
         write_journal_atomically(folder / BAD_ROWS_FILE, bad_rows)
     if data.source:
+        from brimful.model.obtained import origin_of  # noqa: PLC0415 - for published models
+
         facts["base"] = {"source": data.source, "fingerprint": identity[BASE]}
         if origin := origin_of(data.source):
             facts["base"]["origin"] = origin.to_json()

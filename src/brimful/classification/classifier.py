@@ -24,7 +24,7 @@ from brimful.data.labelled_batches import PASS_OVERHEAD, Passes, pad_id_of
 from brimful.data.labelled_tokens import encoder_of, shortened, special_tokens_at_end
 from brimful.data.labels import Labels
 from brimful.data.preparation import preparation, preparation_notes
-from brimful.data.unknown_ids import refuse_unknown_ids
+from brimful.data.tokenizer import refuse_unknown_ids
 from brimful.generation.load import read_exported, recipe_of, trained_folder
 from brimful.hardware.device import abilities_of
 from brimful.hardware.matrix_rates import bf16_pays_here

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from brimful.cli.completion import recipe_names
+from brimful.cli.options import recipe_names
 
 recipes_app = typer.Typer(
     no_args_is_help=False,

@@ -10,9 +10,8 @@ import typer
 from brimful.base.console import waiting
 from brimful.base.text import printable
 from brimful.base.warning_codes import as_note
-from brimful.cli.completion import run_names
 from brimful.cli.inputs import run_folder
-from brimful.cli.options import Json, RunName
+from brimful.cli.options import Json, RunName, run_names
 from brimful.cli.output import loading, open_console, print_json, say
 
 
@@ -38,7 +37,7 @@ def report(
         from brimful.report.page.run_page import run_view
         from brimful.report.text import prediction_lines
         from brimful.report.views import as_json
-        from brimful.runs import read_run
+        from brimful.runs.folder import read_run
 
         path, found = write_report(folder), read_run(folder)
     if json_output:

@@ -65,7 +65,7 @@ def _train(recipe: "Recipe", options: "RunOptions", devices: str | None, restart
     with loading():
         import_transformers()
         from brimful.chains import pipeline, ranks
-        from brimful.mirror.opening import catch_up
+        from brimful.mirror.mirroring import catch_up
     if _started_ranks(recipe, devices, restarts):
         return
     if recipe.makes_several_runs:

@@ -72,7 +72,7 @@ class _GroupedVerbs(TyperGroup):
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        from brimful.base.version import installed_version
+        from brimful.base.libraries import installed_version
 
         print(f"brimful {installed_version()}")
         raise typer.Exit
@@ -133,7 +133,7 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
         return app_with(words[:1])
     from brimful.base.discover import did_you_mean
     from brimful.recipe import shipped_names
-    from brimful.recipe.other_names import OTHER_VERBS
+    from brimful.recipe.loading import OTHER_VERBS
 
     hint = did_you_mean(words[0], known)
     if words[0] in OTHER_VERBS:

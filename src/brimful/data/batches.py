@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.types import JsonDict
-from brimful.model.moving import moved
+from brimful.hardware.probe import moved
 
 IGNORED = -100
 """Target of a position that is not scored, as in torch and transformers."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.errors import BrimfulError
-from brimful.base.tables import shipped_table
+from brimful.base.kept_values import shipped_table
 from brimful.base.text import plural
 from brimful.base.types import JsonDict
 from brimful.base.units import format_bytes

@@ -16,7 +16,7 @@ from brimful.base.discover import did_you_mean, what_stands_at
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed, plural
 from brimful.base.types import Texts
-from brimful.data import builtin, hub
+from brimful.data import hub
 from brimful.data.detection import detected, with_encoding
 from brimful.data.encodings import check_encoding, display_name
 from brimful.data.folders import (
@@ -189,8 +189,6 @@ class _SourceReaders(Generic[Items]):
 
     Attributes:
         items: Makes a re-iterable of what it is called in errors and a reader.
-        builtin: Readers of built-in corpora.
-        builtin_fingerprint: Fingerprint of one of them.
         file: Reads one file.
         reading: How.
         column: The only column of a hub data set that is needed; None: all.
@@ -198,8 +196,6 @@ class _SourceReaders(Generic[Items]):
     """
 
     items: Callable[[str, Callable[[], Iterator[Any]]], Items]
-    builtin: Mapping[str, Callable[[], Iterator[Any]]]
-    builtin_fingerprint: Callable[[str], str]
     file: Callable[[Path, Reading], Iterator[Any]]
     reading: Reading
     column: Column | None
@@ -224,8 +220,6 @@ def open_source(data: DataRecipe) -> Source:
     reading, unread = Reading.of(data), dict[str, str]()
     access = _SourceReaders(
         items=partial(Documents, max_documents=data.max_documents),
-        builtin=builtin.CORPORA,
-        builtin_fingerprint=builtin.fingerprint,
         file=partial(read_file, unread=unread),
         reading=reading,
         column=data.text_column,
@@ -244,8 +238,6 @@ def open_rows(data: DataRecipe) -> RowSource:
     reading = Reading.of(data)
     access = _SourceReaders(
         items=partial(Rows, max_documents=data.max_documents),
-        builtin=builtin.ROWS,
-        builtin_fingerprint=builtin.rows_fingerprint,
         file=read_rows,
         reading=reading,
         column=None,
@@ -336,6 +328,8 @@ def _then(
 
 
 def _open_builtin(name: str, access: _SourceReaders[Items]) -> AnyPart[Items]:
+    from brimful.data import builtin  # noqa: PLC0415 - most recipes have data of their own
+
     known = builtin.names()
     if name not in known:
         raise DataError(
@@ -343,10 +337,14 @@ def _open_builtin(name: str, access: _SourceReaders[Items]) -> AnyPart[Items]:
             f" {', '.join(f'builtin:{one}' for one in known)}."
         )
     description = f"builtin:{name} (made on the spot)"
+    read: Callable[[], Iterator[Any]] = builtin.CORPORA[name]
+    identify = builtin.fingerprint
+    if access.gives_rows:
+        read, identify = builtin.ROWS[name], builtin.rows_fingerprint
     return AnyPart(
         description,
-        _items({"train": access.builtin[name]}, description, access),
-        partial(access.builtin_fingerprint, name),
+        _items({"train": read}, description, access),
+        partial(identify, name),
         is_builtin=True,
     )
 

@@ -1,5 +1,6 @@
 """Tokenizers trained here, on training documents only, by the Rust library `tokenizers`, in the
-form transformers loads.
+form transformers loads. A published one may have more tokens than its model's embedding has rows;
+those that no text needs do no harm, the others are refused.
 """
 
 import hashlib
@@ -28,6 +29,9 @@ from brimful.recipe.data import TokenizerRecipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
+
+from brimful.base.arrays import Array
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
@@ -307,3 +311,28 @@ def check_compression(report: TokenizerReport) -> None:
             f" (now {report.vocabulary}), train on more text, or use tokenizer.kind=character on"
             " purpose."
         )
+
+
+def refuse_unknown_ids(
+    what: str, ids_N: Array, tokenizer: PreTrainedTokenizerBase, rows: int
+) -> None:
+    """Check that a model can read token ids.
+
+    Args:
+        what: Holds them, in words.
+        ids_N: Token ids [N].
+        tokenizer: Gave them.
+        rows: Rows of the model's embedding.
+
+    Raises:
+        DataError: an id has no row. Names its token.
+    """
+    largest = int(ids_N.max(initial=0))
+    if largest < rows:
+        return
+    raise DataError(
+        f"{what} needs the token {tokenizer.convert_ids_to_tokens(largest)!r} (id {largest}),"
+        f" {int((ids_N == largest).sum())} x, but the model's embedding has {rows} rows, of the"
+        f" ids 0 to {rows - 1}. Take what spells this token out of the text, or use a tokenizer"
+        " and a model that belong together."
+    )

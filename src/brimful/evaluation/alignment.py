@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
 from brimful.evaluation.stats import mean_of_known
-from brimful.generation.engine import eval_mode
+from brimful.model.blocks import eval_mode
 from brimful.recipe import FeedbackRecipe
 from brimful.training.method import LossSum, Network, hidden_states_of, next_token_loss_sum
 from brimful.training.methods.feedback import Feedback, segments_of

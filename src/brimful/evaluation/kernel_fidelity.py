@@ -20,10 +20,9 @@ from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
 from brimful.evaluation.stats import mean_of_known
-from brimful.generation.engine import eval_mode
+from brimful.model.blocks import eval_mode
 from brimful.model.okadfa.chunked_attention import attend_in_chunks
-from brimful.model.okadfa.modeling import OkadfaAttention
-from brimful.model.okadfa.orthogonality import attentions_of, violation_per_head
+from brimful.model.okadfa.modeling import OkadfaAttention, attentions_of, violation_per_head
 
 DEAD_BELOW = 1e-3
 """|output| / |values| of a layer that adds nothing. The mean of a million unrelated values still

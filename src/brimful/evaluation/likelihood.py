@@ -25,7 +25,7 @@ from brimful.data.masking import MaskedBatch
 from brimful.data.sequences import evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.stats import mean_interval, perplexity_of
-from brimful.generation.engine import context_of, eval_mode
+from brimful.model.blocks import context_of, eval_mode
 from brimful.training.losses import token_losses
 from brimful.training.memory_errors import (
     OutOfMemory,

@@ -29,7 +29,7 @@ from brimful.evaluation.task import Task
 from brimful.evaluation.task_answers import WrittenAnswer, write_answers
 from brimful.evaluation.task_data import TaskExamples, load_examples
 from brimful.evaluation.task_prompts import Subject, TaskPrompt, TaskPrompts, questions_for
-from brimful.generation.loops import text_ends_in_loop
+from brimful.generation.text import text_ends_in_loop
 from brimful.training.world import ALONE, World
 from brimful.verify.extract import EXTRACTIONS, code_of
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox

@@ -11,10 +11,8 @@ transformers makes for the model's config.
 Shapes: B rows still running, V vocabulary.
 """
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -27,7 +25,6 @@ from brimful.base.errors import RequestError
 from brimful.generation.copied_weights import Products, copied_weights
 from brimful.generation.forward import Forward
 from brimful.generation.groups import Groups
-from brimful.generation.loops import ends_in_loop
 from brimful.generation.quick_slots import QuickSlots
 from brimful.generation.requests import Finish, Generation, Request, StopRules
 from brimful.generation.sampler import (
@@ -39,8 +36,9 @@ from brimful.generation.sampler import (
     uniform_numbers,
 )
 from brimful.generation.slots import Prefilled, Slots
-from brimful.generation.text import StopFinder
+from brimful.generation.text import StopFinder, ends_in_loop
 from brimful.hardware import host
+from brimful.model.blocks import context_of, eval_mode
 from brimful.planning.kv_cache import room_for_rows
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 
@@ -102,14 +100,6 @@ def longest_first(requests: Sequence[Request]) -> list[Request]:
         key=lambda request: (len(request.prompt_ids) + request.max_new_tokens, request.prompt_ids),
         reverse=True,
     )
-
-
-def context_of(model: PreTrainedModel) -> int:
-    """Return how many positions the model can read at once; sys.maxsize for models without a
-    limit, such as recurrent ones.
-    """
-    config = model.config.get_text_config(decoder=True)
-    return int(getattr(config, "max_position_embeddings", None) or sys.maxsize)
 
 
 class Engine:
@@ -516,14 +506,3 @@ def _free_bytes(device: torch.device) -> int:
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     return host.memory_free_bytes(host.control_group_limits())
-
-
-@contextmanager
-def eval_mode(model: PreTrainedModel) -> Iterator[None]:
-    """Put a model in eval mode, and back into the mode it had."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

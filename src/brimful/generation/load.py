@@ -21,7 +21,7 @@ from brimful.base.rundir import read_journal
 from brimful.data.chat import Template
 from brimful.data.formats import Message, Prompt
 from brimful.data.tokenizer import begin_of
-from brimful.generation.engine import context_of
+from brimful.model.blocks import context_of
 from brimful.model.fingerprint import folder_fingerprint, is_same_model
 from brimful.model.obtained import folder_of_model
 from brimful.model.published import (
@@ -37,12 +37,9 @@ from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import register
 from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import Recipe
-from brimful.runs.deciding import read_deciding, recipe_of_run
+from brimful.runs.deciding import ADAPTERS, read_deciding, recipe_of_run
 from brimful.runs.files import DATA_FILE, JOURNAL_FILE, MODEL_FOLDER, PLAN_FILE, RECIPE_FILE
 from brimful.runs.named import is_run
-
-ADAPTERS = "adapters"
-"""Key, in data.json's facts on the base, of the fingerprint of adapters that a run went on with."""
 
 
 @dataclass(frozen=True)

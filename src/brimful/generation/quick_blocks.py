@@ -19,7 +19,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from brimful.generation.quick_slots import BankLayer, PackedPrompts
-from brimful.model.cache_name import CACHE_NAME, takes_cache
+from brimful.model.blocks import CACHE_NAME, takes_cache
 from brimful.planning.writing import FILLED_BY_UNITS, FILLED_ROWS
 
 ROWS = FILLED_BY_UNITS

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from brimful.data.formats import Prompt
     from brimful.generation.sampler import SamplingSettings
 
 Finish = Literal["end_of_text", "stop", "length", "loop"]
@@ -90,3 +91,12 @@ class Backend(Protocol):
         can decide late what is still worth asking. Closing the iterator ends everything.
         """
         ...
+
+
+@dataclass(frozen=True)
+class ShownPrompt:
+    """A prompt, as a person reads it, and the answer in the data, "" where there is none."""
+
+    prompt: "Prompt"
+    text: str
+    reference: str = ""

@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 
 from brimful.base.rundir import write_journal_atomically
-from brimful.data.formats import Example, Prompt, text_of_prompt
+from brimful.data.formats import Example, text_of_prompt
 from brimful.generation.answers import before_and_after
 from brimful.generation.engine import generate
 from brimful.generation.load import LoadedRun
+from brimful.generation.requests import ShownPrompt
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.text import text_behind
 from brimful.planning.base_scoring import SAMPLE_TOKENS
@@ -20,15 +21,6 @@ from brimful.runs.side_by_side import AnswerPair
 
 SHOWN = 3
 """Prompts that both models continue."""
-
-
-@dataclass(frozen=True)
-class ShownPrompt:
-    """A prompt, as a person reads it, and the answer in the data, "" where there is none."""
-
-    prompt: Prompt
-    text: str
-    reference: str = ""
 
 
 def shown_prompts(own: str, examples: Sequence[Example]) -> list[ShownPrompt]:

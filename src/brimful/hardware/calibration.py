@@ -17,10 +17,10 @@ from typing import Self
 
 from brimful.base.env import cache_folder, hidden_instructions
 from brimful.base.errors import RunFolderError
+from brimful.base.libraries import version_of
 from brimful.base.rundir import read_json, remove_file, write_json_atomically
 from brimful.base.text import plural
 from brimful.base.types import Bounds, Json, JsonDict, Numbers, Texts
-from brimful.base.version import version_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError
-from brimful.base.tables import shipped_table
+from brimful.base.kept_values import shipped_table
 from brimful.base.types import JsonDict
 from brimful.base.units import GIB, MIB
 from brimful.hardware.device import DTYPES, Device, abilities_of

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from brimful.base import env, libraries
 from brimful.base.errors import DeviceError
+from brimful.base.libraries import version_of
 from brimful.base.text import reason_of
 from brimful.base.types import JsonDict, Texts
 from brimful.base.units import GIB, format_bytes, format_count
-from brimful.base.version import version_of
 from brimful.base.warning_codes import coded
 from brimful.hardware import host, probe
 from brimful.hardware.device import Device

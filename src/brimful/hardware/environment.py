@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from brimful.base.libraries import version_of
 from brimful.base.types import JsonDict, Texts
-from brimful.base.version import version_of
 from brimful.hardware.device import Device
 
 PACKAGES = (

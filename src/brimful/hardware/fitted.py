@@ -9,7 +9,7 @@ import functools
 import math
 from dataclasses import dataclass, field, replace
 
-from brimful.base.tables import shipped_table
+from brimful.base.kept_values import shipped_table
 from brimful.base.types import Bounds, Numbers
 from brimful.hardware import catalog
 from brimful.hardware.device import Device

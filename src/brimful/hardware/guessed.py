@@ -5,7 +5,7 @@ The shares stand in assumptions.toml. No torch.
 
 import functools
 
-from brimful.base.tables import shipped_table
+from brimful.base.kept_values import shipped_table
 from brimful.base.types import JsonDict
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, HOST_SLOWEST, MATRIX_CLASSES, Rates

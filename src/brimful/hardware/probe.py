@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
+from torch import Tensor
 
 from brimful.base.errors import DeviceError
 from brimful.base.text import reason_of
@@ -305,3 +306,10 @@ def _what_there_is() -> str:
     if not (torch.version.cuda or torch.version.hip or here):
         hint = f" torch {torch.__version__} is built without CUDA."
     return f"Here: {', '.join([*here, 'cpu'])}.{hint}"
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the CPU on a device; pinned and asynchronous where that is CUDA."""
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

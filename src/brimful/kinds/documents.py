@@ -1,7 +1,7 @@
 """Runs on documents of plain text, read from left to right."""
 
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from transformers import PreTrainedModel
 
@@ -15,16 +15,16 @@ from brimful.data.prepared_ahead import wait_for_prepared
 from brimful.data.sequences import TokenSequences
 from brimful.data.shard_sequences import ShardSequences
 from brimful.data.tokens import TokenSplit
-from brimful.evaluation.baselines import ngram_baselines
-from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.likelihood import Likelihood, score_split
-from brimful.generation.side_by_side import ShownPrompt
-from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
+from brimful.generation.requests import ShownPrompt
+from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.tokenizer import load_tokenizer
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
-from brimful.runs.scores import LAYERS
 from brimful.training.loop import Sequences as TrainingSequences
+
+if TYPE_CHECKING:
+    from brimful.kinds.finished import TrainedRun
 
 PROMPT_TOKENS, PROMPT_CHARACTERS = 64, 60
 """Tokens and characters of held-out text that the finished model continues."""
@@ -92,11 +92,19 @@ class DocumentRunData(RunData[TokenSplit]):
 
     def baselines(self, split: str) -> JsonDict:
         """Return the scores of models that count tokens."""
+        from brimful.evaluation.baselines import ngram_baselines  # noqa: PLC0415 - no training needs it
+
         train, scored = self.splits["train"], self.splits[split]
         return {"baselines": ngram_baselines(train, scored, len(self.tokenizer)).to_json()}
 
-    def look_into_layers(self, run: TrainedRun) -> JsonDict:
+    def look_into_layers(self, run: "TrainedRun") -> JsonDict:
         """Return what kernel attention and feedback alignment do, if the run has them."""
+        from brimful.evaluation.layers import (  # noqa: PLC0415 - no training needs it
+            has_layers_to_look_at,
+            measure_layers,
+        )
+        from brimful.runs.scores import LAYERS  # noqa: PLC0415
+
         if not has_layers_to_look_at(self.recipe):
             return {}
         chunk, validation = run.plan.loss_chunk, self.splits["validation"]

@@ -26,7 +26,8 @@ from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.generation.load import LoadedRun, set_ends
-from brimful.generation.side_by_side import ShownPrompt, shown_prompts
+from brimful.generation.requests import ShownPrompt
+from brimful.generation.side_by_side import shown_prompts
 from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan

@@ -44,7 +44,8 @@ from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.evaluation.label_scores import metric_name, objective, quick_metrics, score_labels
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.generation.load import trained_folder
-from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
+from brimful.kinds.finished import TrainedRun
+from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.published import copy_mapped_weights, hold_weights
 from brimful.model.sequence_classifier import check_max_positions, load_with_fresh_head
 from brimful.model.tokenizer import load_tokenizer

@@ -18,7 +18,8 @@ from brimful.generation.fill_mask import fill_masks
 from brimful.generation.load import load_run
 from brimful.generation.samples import write_samples
 from brimful.kinds.documents import DocumentRunData
-from brimful.kinds.run_data import ScoringOptions, told_if_it_fails
+from brimful.kinds.finished import told_if_it_fails
+from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
 

@@ -41,7 +41,8 @@ from brimful.evaluation.likelihood import Likelihood, summarise
 from brimful.evaluation.stats import mean_interval
 from brimful.evaluation.task import load_task, task_names
 from brimful.kinds.examples import ExampleRunData
-from brimful.kinds.run_data import ScoringOptions, TrainedRun
+from brimful.kinds.finished import TrainedRun
+from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows
 from brimful.planning.step import StepSpec

@@ -8,38 +8,25 @@ chains call them without knowing which kind it is.
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from brimful.base.console import console_printer
 from brimful.base.discover import module_in
-from brimful.base.errors import BrimfulError, Interrupted, PlanError
-from brimful.base.text import shortened_at_a_word
+from brimful.base.errors import PlanError
 from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
 from brimful.base.warning_codes import as_note
 from brimful.data.batches import MicroBatch
-from brimful.data.chat import Template
-from brimful.data.formats import Example
-from brimful.data.unknown_ids import refuse_unknown_ids
-from brimful.evaluation.asking import Ask
+from brimful.data.tokenizer import refuse_unknown_ids
 from brimful.evaluation.likelihood import Likelihood, Scoring
-from brimful.evaluation.nats import Nats, write_nats
-from brimful.evaluation.task_prompts import Subject
-from brimful.generation.answers import GenerationRequest
-from brimful.generation.answers import write as write_text
-from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned
-from brimful.generation.sampler import SamplingSettings
-from brimful.generation.samples import write_samples
-from brimful.generation.side_by_side import ShownPrompt, write_side_by_side
-from brimful.model.added_tokens import ids_of_tokens, make_room
+from brimful.generation.requests import ShownPrompt
+from brimful.model.adapters import ids_of_tokens, make_room
 from brimful.model.build import build
 from brimful.model.catalog import config_of_model
 from brimful.model.fingerprint import folder_fingerprint
@@ -53,14 +40,21 @@ from brimful.model.published import (
 )
 from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.plan import Plan, plan_from_json
-from brimful.planning.spacing import most_sampled, most_scored
-from brimful.planning.step import EVALUATION_FACTOR, StepSpec
+from brimful.planning.spacing import most_scored
+from brimful.planning.step import StepSpec
 from brimful.recipe import Kind, Recipe
 from brimful.runs.deciding import read_deciding
 from brimful.runs.files import PLAN_FILE
 from brimful.training.loop import Sequences
 from brimful.training.precision import Precision
 from brimful.training.world import ALONE, World
+
+if TYPE_CHECKING:
+    from brimful.data.formats import Example
+    from brimful.evaluation.asking import Ask
+    from brimful.evaluation.task_prompts import Subject
+    from brimful.generation.load import LoadedRun
+    from brimful.kinds.finished import TrainedRun
 
 BASE = "base model"
 """Name of the published model's fingerprint."""
@@ -134,41 +128,6 @@ def plan_of(run_folder: Path) -> Plan:
         return plan_from_json(values)
     except PlanError as error:
         raise PlanError(f"{run_folder / PLAN_FILE}: {error}") from error
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """A finished run: the data it was trained on, and its model, which is loaded when first used.
-
-    Attributes:
-        folder: The run folder.
-        data: Data as it was trained and validated on.
-        device: Where the model goes.
-        untuned: Whether to load the published model as it was before this run tuned it.
-        world: Ranks that score it together; each holds the whole model.
-    """
-
-    folder: Path
-    data: "AnyRunData"
-    device: torch.device
-    untuned: bool = False
-    world: World = ALONE
-
-    @cached_property
-    def plan(self) -> Plan:
-        """The plan of its last session; raises PlanError as `plan_of`."""
-        return plan_of(self.folder)
-
-    @cached_property
-    def loaded(self) -> LoadedRun:
-        """The language model, in eval mode on the device.
-
-        Raises:
-            BrimfulError: as `load_run` and `load_untuned`.
-        """
-        if self.untuned:
-            return load_untuned(self.folder, self.device)
-        return load_run(self.folder, self.device, torch.float32)
 
 
 class RunData(ABC, Generic[Split]):
@@ -255,6 +214,8 @@ class RunData(ABC, Generic[Split]):
         Raises:
             RunFolderError: the run is not finished.
         """
+        from brimful.generation.load import base_of  # noqa: PLC0415 - as above
+
         return base_of(run_folder)
 
     @classmethod
@@ -486,31 +447,22 @@ class RunData(ABC, Generic[Split]):
         return {}
 
     @property
-    def examples(self) -> Mapping[str, Sequence[Example]]:
+    def examples(self) -> Mapping[str, Sequence["Example"]]:
         """The run's own examples with a prompt and an answer, by split, which tasks may ask."""
         return {}
 
-    def subject(self, loaded: LoadedRun, ask: Ask | None = None) -> Subject:
+    def subject(self, loaded: "LoadedRun", ask: "Ask | None" = None) -> "Subject":
         """Return the model of a finished run as tasks prompt it; `ask` says how a model before
         tuning is asked, in place of the recipe.
         """
+        from brimful.kinds.finished import subject_of  # noqa: PLC0415 - no training needs it
+
         del ask
-        template = loaded.template or Template.of(loaded.tokenizer, "plain")
-        stop_ids = loaded.stop_ids | template.stop_ids
-        return Subject(
-            loaded.model,
-            loaded.tokenizer,
-            template,
-            stop_ids,
-            loaded.is_tuned,
-            loaded.context,
-            ways=("chat",) if loaded.is_tuned else ("plain",),
-            precision=self.recipe.plan.precision,
-        )
+        return subject_of(self, loaded)
 
     def score_finished(
         self,
-        run: TrainedRun,
+        run: "TrainedRun",
         folder: Path,
         names: Sequence[str],
         stride: int | None,
@@ -531,25 +483,11 @@ class RunData(ABC, Generic[Split]):
         Raises:
             RequestError: as `score`.
         """
-        options = ScoringOptions(
-            plan=run.plan,
-            device=run.device,
-            rows=EVALUATION_FACTOR * run.plan.micro_batches[0],
-            stride=stride,
-            exact=True,
-            progress=progress,
-            world=run.world,
-        )
-        records = {}
-        for name in names:
-            likelihood = self.score(run.loaded.model, name, options)
-            if stride is None:
-                write_nats(folder, name, Nats(likelihood.window_nats_N, likelihood.window_tokens_N))
-            key = name if stride is None else f"{name}, stride {stride}"
-            records[key] = likelihood.to_json() | self.baselines(name)
-        return records
+        from brimful.kinds.finished import score_splits  # noqa: PLC0415 - as above
 
-    def look_into_layers(self, run: TrainedRun) -> JsonDict:
+        return score_splits(run, folder, names, stride, progress)
+
+    def look_into_layers(self, run: "TrainedRun") -> JsonDict:
         """Return a record for scores.json of what goes on inside special layers; empty: none."""
         return {}
 
@@ -576,35 +514,9 @@ class RunData(ABC, Generic[Split]):
         """Use the trained model for what it is for, once; by default it writes a sample, and the
         answers of both models to the same prompts if the plan says so.
         """
-        recipe, device = self.recipe, torch.device(str(plan.device["kind"]))
-        with told_if_it_fails("sample", console):
-            loaded = load_run(run_folder, device, torch.float32)
-            shown = self.sample_prompt
-            told = f"sample after {shown.text!r}:"
-            console_printer(console)(shortened_at_a_word(told, console.width))
-            settings = SamplingSettings.from_recipe(recipe.sample)
-            writing = GenerationRequest(
-                settings, most_sampled(recipe, plan.total_steps), seed=recipe.seed
-            )
-            samples = write_text(loaded, shown.prompt, writing, console.file)
-            write_samples(run_folder, samples)
-            del loaded
-        if plan.base is not None and plan.base.samples:
-            with told_if_it_fails("samples beside the base's", console, "B313"):
-                write_side_by_side(run_folder, device, self.shown_prompts, recipe.sample.tokens)
+        from brimful.kinds.finished import use_once  # noqa: PLC0415 - as above
 
-
-@contextmanager
-def told_if_it_fails(what: str, console: Console, code: str = "B325") -> Iterator[None]:
-    """While entered, turn an error into a note that there is no `what`: the run is trained and
-    saved, which a sample of it must not take away.
-    """
-    try:
-        yield
-    except Interrupted:
-        raise
-    except BrimfulError as error:
-        console_printer(console)(as_note(f"no {what}: {error}", code))
+        use_once(self, run_folder, plan, console)
 
 
 AnyRunData = RunData[Any]

@@ -15,9 +15,11 @@ from brimful.base.rundir import SCHEMA_VERSION, add_checksum
 from brimful.mirror.files import Entry, Files, IntegrityError
 from brimful.mirror.finished import MODEL, NEEDED, FinishedRun
 from brimful.mirror.place import FINISHED, Place
-from brimful.mirror.points import MirroredRun, Owner, RecoveryPoint
-from brimful.mirror.sources import (
+from brimful.mirror.points import (
+    MirroredRun,
+    Owner,
     Pinned,
+    RecoveryPoint,
     all_files,
     drop_pins,
     folder_of_step,

@@ -13,8 +13,7 @@ from brimful.base.units import format_bytes
 from brimful.base.warning_codes import as_note
 from brimful.mirror.files import Entry, IntegrityError, as_clause
 from brimful.mirror.place import FINISHED
-from brimful.mirror.points import MirroredRun
-from brimful.mirror.sources import JOURNAL, all_files, signature
+from brimful.mirror.points import JOURNAL, MirroredRun, all_files, signature
 from brimful.runs.files import DATA_FILE, ENVIRONMENT_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
 
 MODEL = "model/"

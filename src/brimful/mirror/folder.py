@@ -18,8 +18,7 @@ from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.mirror.files import Entry, Files, Hasher, IntegrityError, as_clause
 from brimful.mirror.place import Place
-from brimful.mirror.points import MirroredRun
-from brimful.mirror.sources import run_files, signature
+from brimful.mirror.points import MirroredRun, run_files, signature
 
 EVERY_S = 30.0
 """Least time between two copies."""

@@ -19,7 +19,7 @@ from brimful.mirror.copier import Copier, Patience, TakenOverError
 from brimful.mirror.files import Files, as_clause
 from brimful.mirror.finished import DamagedHereError
 from brimful.mirror.place import Place
-from brimful.mirror.sources import folder_of_step, local_steps
+from brimful.mirror.points import folder_of_step, local_steps
 from brimful.mirror.status import MirrorStatus, StatusBoard
 
 PATIENCE = Patience()

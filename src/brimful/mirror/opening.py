@@ -1,4 +1,4 @@
-"""The mirror of a run, from the recipe's `run.mirror` to a copy that is kept up to date."""
+"""Opening the mirror that a recipe's `run.mirror` names, and keeping the copy in it up to date."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from brimful.base.warning_codes import as_note
 from brimful.mirror.files import Files
 from brimful.mirror.finished import FinishedRun
 from brimful.mirror.listener import Mirror
+from brimful.mirror.mirroring import Mirroring
 from brimful.mirror.place import Place
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.restore import bring_back, refuse_fresh, set_aside
@@ -17,54 +18,32 @@ from brimful.recipe import Recipe
 from brimful.training.admission import run_id_of, status_of, write_status
 
 
-class Mirroring:
-    """The mirror of a run while it is trained; does nothing if the run has none."""
+class OpenMirror(Mirroring):
+    """The mirror of a run that has one."""
 
-    def __init__(self, mirror: Mirror | None, run_folder: Path, say: Say) -> None:
+    def __init__(self, mirror: Mirror, run_folder: Path, say: Say) -> None:
         self._mirror, self._run_folder, self._say = mirror, run_folder, say
 
     @contextmanager
     def kept(self, *, fresh: bool = False) -> Iterator[None]:
-        """Around the session of a claimed run: copy what the mirror lacks when it ends.
-
-        Args:
-            fresh: The run starts over; the mirror's copy of an earlier one is moved away.
-        """
-        if self._mirror is None:
-            yield
-            return
         if fresh and (moved := set_aside(self._mirror.place)) is not None:
             self._say(f"the unfinished run in the mirror was moved to {moved}")
         with self._mirror.finishing(lambda: status_of(self._run_folder) == "finished"):
             yield
 
     def listeners(self) -> list[Mirror]:
-        """Begin to copy the run; return the mirror, which listens to the run's records."""
-        if self._mirror is None:
-            return []
         self._mirror.start(run_id_of(self._run_folder) or "")
         return [self._mirror]
 
     def seconds_to_durable(self) -> float:
-        """`Mirror.seconds_to_durable`; 0 without a mirror."""
-        if self._mirror is None:
-            return 0.0
         return self._mirror.seconds_to_durable()
 
 
-def open_mirror(
-    recipe: Recipe, run_folder: Path, say: Say, *, fresh: bool = False, accept: Sequence[str] = ()
-) -> Mirroring:
-    """Open the mirror that a recipe asks for, and bring back what it holds of the run and this
-    machine does not.
-
-    Raises:
-        RunFolderError: the mirror cannot be used, belongs to another run, or nothing in it can be
-            trusted.
-    """
-    if recipe.run.mirror is None:
-        return Mirroring(None, run_folder, say)
-    place = Place.of(recipe.run.mirror, run_folder)
+def opened(
+    where: str, recipe: Recipe, run_folder: Path, say: Say, *, fresh: bool, accept: Sequence[str]
+) -> OpenMirror:
+    """Open the mirror at `where`; see `open_mirror`."""
+    place = Place.of(where, run_folder)
     if fresh:
         refuse_fresh(place, run_folder)
     else:
@@ -78,17 +57,13 @@ def open_mirror(
                 "B321",
             )
         )
-    return Mirroring(Mirror(place, run_folder, say), run_folder, say)
+    return OpenMirror(Mirror(place, run_folder, say), run_folder, say)
 
 
-def catch_up(recipe: Recipe, run_folder: Path, say: Say) -> None:
-    """Bring the mirror of a finished run up to date; say why if that fails. Called once, after the
-    last write into the run folder.
-    """
-    if recipe.run.mirror is None:
-        return
+def bring_up_to_date(where: str, recipe: Recipe, run_folder: Path, say: Say) -> None:
+    """Bring the mirror of a finished run up to date; see `catch_up`."""
     try:
-        place = Place.of(recipe.run.mirror, run_folder)
+        place = Place.of(where, run_folder)
         mirrored = MirroredRun(place.folder, Files())
         if place.answer(lambda: FinishedRun(mirrored, run_folder).is_up_to_date()):
             return

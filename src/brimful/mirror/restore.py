@@ -19,8 +19,7 @@ from brimful.base.warning_codes import as_note
 from brimful.mirror.files import Entry, Files, IntegrityError, as_clause
 from brimful.mirror.finished import MODEL, FinishedRun
 from brimful.mirror.place import FINISHED, Place
-from brimful.mirror.points import RUN_FILES, MirroredRun, RecoveryPoint
-from brimful.mirror.sources import folder_of_step, local_steps
+from brimful.mirror.points import RUN_FILES, MirroredRun, RecoveryPoint, folder_of_step, local_steps
 from brimful.recipe import Recipe, load_text
 from brimful.runs.files import RECIPE_FILE, STATUS_FILE
 from brimful.training.admission import (

@@ -1,8 +1,21 @@
-"""The transformer blocks of a model, and the depth of each of its parameters."""
+"""What a model of transformers shows of itself: its blocks, the depth of each of its parameters,
+how much it reads at once, and the name of its cache.
 
+The cache is called `cache` from transformers 5.24 on, `past_key_values` before. Code here calls it
+`cache`. Models that brimful defines take it by both names, so that they run inside of either
+version's `generate`.
+"""
+
+import functools
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from torch import nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from brimful.base.errors import PlanError
 from brimful.base.types import Counts
@@ -63,3 +76,45 @@ def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
     """
     _, blocks = named_blocks_of(model)
     return {parameter for parameter in blocks.parameters() if parameter.ndim == 2}
+
+
+_BEFORE_5_24 = "past_key_values"
+CACHE_NAME = (
+    _BEFORE_5_24 if _BEFORE_5_24 in BaseModelOutputWithPast.__dataclass_fields__ else "cache"
+)
+"""The name in the installed version: of the parameter, of the output, and of what `generate` hands
+from token to token.
+"""
+
+_Forward = TypeVar("_Forward", bound=Callable[..., Any])
+
+
+def takes_cache(forward: _Forward) -> _Forward:
+    """Let a `forward` with a parameter `cache` take it as `past_key_values`, too."""
+
+    @functools.wraps(forward)
+    def by_either_name(*args: Any, **kwargs: Any) -> Any:
+        if _BEFORE_5_24 in kwargs:
+            kwargs["cache"] = kwargs.pop(_BEFORE_5_24)
+        return forward(*args, **kwargs)
+
+    return by_either_name  # type: ignore[return-value]
+
+
+def context_of(model: PreTrainedModel) -> int:
+    """Return how many positions the model can read at once; sys.maxsize for models without a
+    limit, such as recurrent ones.
+    """
+    config = model.config.get_text_config(decoder=True)
+    return int(getattr(config, "max_position_embeddings", None) or sys.maxsize)
+
+
+@contextmanager
+def eval_mode(model: PreTrainedModel) -> Iterator[None]:
+    """Put a model in eval mode, and back into the mode it had."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

@@ -19,9 +19,9 @@ from brimful.base.discover import did_you_mean
 from brimful.base.env import cache_folder, runs_folder
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.garbage import importing
+from brimful.base.kept_values import shipped_table
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.strict_json import load_json
-from brimful.base.tables import shipped_table
 from brimful.base.text import clause, reason_of
 from brimful.base.time_limit import hub_limits
 from brimful.base.types import Json, JsonDict

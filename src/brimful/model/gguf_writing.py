@@ -22,10 +22,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
-from brimful.base.libraries import how_to_install
+from brimful.base.libraries import how_to_install, installed_version
 from brimful.base.text import shortened
 from brimful.base.types import Json, JsonDict, Texts
-from brimful.base.version import installed_version
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_vocabulary import vocabulary_of
 from brimful.model.tokenizer import load_tokenizer

@@ -28,8 +28,8 @@ from transformers import (
 )
 from transformers.masking_utils import sdpa_mask
 
+from brimful.hardware.probe import moved
 from brimful.model.attention import BLOCK_ROWS, LONGEST, block_causal_attention, for_every_head
-from brimful.model.moving import moved
 
 NAME = "brimful_packed"
 

@@ -21,7 +21,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import sdpa_mask
 
-from brimful.model.quick_dropout import keep, kept_of
+from brimful.model.quick_layers import keep, kept_of
 
 NAME = "brimful_texts"
 LEAST_SHARE = 0.65

@@ -30,13 +30,11 @@ from brimful.base.libraries import how_to_install, refuse_unfit_adapters
 from brimful.base.manifest import require_sound
 from brimful.base.strict_json import load_json
 from brimful.base.types import Json, JsonDict
-from brimful.model.adapter_reach import out_of_reach
-from brimful.model.added_tokens import make_room, rows_to_train
+from brimful.model.adapters import make_room, out_of_reach, rows_to_train
 from brimful.model.catalog import config_of_model, has_fused_attention
 from brimful.model.fingerprint import folder_fingerprint
 from brimful.model.packed_experts import compute_packed, packed_when_loaded, unpack
-from brimful.model.quick_lora import adapt_quickly
-from brimful.model.quick_norm import normalise_as_usual
+from brimful.model.quick_layers import adapt_quickly, normalise_as_usual
 from brimful.model.quiet import (
     compiled_when_called,
     quiet_bitsandbytes,

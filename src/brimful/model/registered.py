@@ -5,12 +5,12 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from brimful.model import attention, packed_texts
-from brimful.model.okadfa import kernel_llama, modeling, orthogonality
-from brimful.model.okadfa.configuration import MODEL_TYPE
+from brimful.model.okadfa import kernel_llama, modeling
+from brimful.model.okadfa.modeling import MODEL_TYPE
 from brimful.model.step_hooks import StepHooks
 from brimful.recipe import Recipe
 
-_STEP_HOOKS = {MODEL_TYPE: orthogonality.step_hooks}
+_STEP_HOOKS = {MODEL_TYPE: modeling.step_hooks}
 """What architectures add to optimizer steps, by transformers' `model_type`."""
 
 

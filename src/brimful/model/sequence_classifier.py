@@ -17,7 +17,7 @@ from brimful.model.published import (
     refuse_missing,
     refuse_unsafe_files,
 )
-from brimful.model.quick_dropout import drop_quickly
+from brimful.model.quick_layers import drop_quickly
 from brimful.model.quiet import quiet_logger, without_progress_bars
 from brimful.model.registered import register
 from brimful.model.tokenizer import unreadable

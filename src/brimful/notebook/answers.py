@@ -19,10 +19,10 @@ from brimful.report.labels import known_cell, label_text, main_split
 from brimful.report.tasks import cut
 from brimful.report.text import evaluation_lines
 from brimful.report.views import AuthoredAnswer, Chapter, Code, Prompted, View, section
-from brimful.runs import RunFolder, read_run
 from brimful.runs.bookkeeping import StudyRecord, json_or_none
 from brimful.runs.deciding import recipe_of_run
 from brimful.runs.files import EVALUATIONS_FOLDER, RECIPE_FILE, SCORES_FILE, STUDY_FILE
+from brimful.runs.folder import RunFolder, read_run
 from brimful.runs.parsing import parse
 from brimful.runs.scores import RunScores
 from brimful.runs.tasks import read_evaluations

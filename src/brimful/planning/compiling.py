@@ -10,8 +10,8 @@ from pathlib import Path
 
 from brimful.base.env import cache_folder, compiler_cache_folder
 from brimful.base.errors import PlanError
+from brimful.base.libraries import version_of
 from brimful.base.units import format_duration
-from brimful.base.version import version_of
 from brimful.hardware.device import Device
 from brimful.planning.choices import FIXED
 from brimful.planning.plan import Choice

@@ -38,7 +38,7 @@ class Lora:
         dropout: Dropout before the adapter; above 0 it keeps a mask and a copy of the input.
         dtype: The dtype of the adapter's weights; peft keeps them in fp32 whatever the base has.
         dora: Weight-decomposed (Liu et al. 2024).
-        quick: Computed by brimful's own function instead of peft's (model/quick_lora.py).
+        quick: Computed by brimful's own function instead of peft's (model/quick_layers.py).
         tokens: Rows of embedding and head that are trained beside the adapters.
         saved: Modules of which a copy is trained whole beside the adapters, separated by commas.
     """

@@ -23,7 +23,7 @@ from brimful.prove.plain_training import FIRST_STEPS, LOOP, PlainJob
 from brimful.prove.record import HELD, SKIPPED, Outcome
 from brimful.prove.training import outcome_of
 from brimful.prove.workplace import TrialFailed, Workplace
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 
 GPU_TESTS = Path("tests/training/test_gpu.py")
 SAMPLE_EVERY_S = 1.0

@@ -12,9 +12,9 @@ import torch
 import transformers
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.libraries import installed_version
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import reason_of
-from brimful.base.version import installed_version
 from brimful.hardware.device import Device
 from brimful.report.judgement import Judgement, judge
 from brimful.runs.parsing import parse

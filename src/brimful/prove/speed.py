@@ -20,8 +20,8 @@ from brimful.prove.trl_tuning import TrlJob
 from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.recipe import load
 from brimful.report.quantities import listed
-from brimful.runs import RunFolder
 from brimful.runs.files import MODEL_FOLDER
+from brimful.runs.folder import RunFolder
 from brimful.runs.measurements import steady
 
 

@@ -8,7 +8,7 @@ from brimful.prove.record import HELD, Measured, Outcome
 from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.report.predictions import comparisons
 from brimful.report.quantities import listed
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.measurements import compile_failed
 from brimful.runs.measurements import measured as figures_of
 

@@ -16,7 +16,7 @@ from brimful.base.env import of_a_plain_process
 from brimful.base.errors import BrimfulError
 from brimful.hardware.device import Device
 from brimful.prove.record import Outcome
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 
 RUNS = "runs"
 LONGEST_S = 1800.0

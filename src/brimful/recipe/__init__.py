@@ -5,7 +5,15 @@ Importing this imports neither torch nor transformers.
 """
 
 from brimful.recipe.base import Auto, Section
-from brimful.recipe.choices import PlanChoices, RunChoices
+from brimful.recipe.choices import (
+    BASE,
+    AdapterRecipe,
+    FeedbackRecipe,
+    OrthogonalityRecipe,
+    PlanChoices,
+    RunChoices,
+    StudyRecipe,
+)
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.kinds import KINDS, Kind, kind_of_method
 from brimful.recipe.labels import LabelsRecipe, RebalanceRecipe
@@ -17,7 +25,6 @@ from brimful.recipe.loading import (
     shipped_text,
     with_changes,
 )
-from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
 from brimful.recipe.rft import QuestionsRecipe, RftRecipe
 from brimful.recipe.sections import (
     OF_RECIPE,
@@ -30,7 +37,6 @@ from brimful.recipe.sections import (
     SampleRecipe,
     TrainingRecipe,
 )
-from brimful.recipe.tuning import BASE, AdapterRecipe, StudyRecipe
 
 __all__ = [
     "BASE",

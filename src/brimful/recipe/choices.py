@@ -1,8 +1,9 @@
-"""Sections of settings that do not define the training: fixed parts of the plan, and the place of
-the run.
+"""Sections of settings beside data, optimizer and model: fixed parts of the plan, the place of the
+run, adapters and studies of published models, feedback alignment and the penalty of OKADFA.
 """
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,8 +15,11 @@ from brimful.base.units import parse_duration
 from brimful.recipe.base import (
     LARGEST_BATCH,
     Auto,
+    NotNegative,
+    Positive,
     PositiveInt,
     Section,
+    Share,
     folder_name,
     known_name,
 )
@@ -254,3 +258,127 @@ class RunChoices(Section):
     def beside(self, name: str | None) -> "RunChoices":
         """Return where a run that is trained before this one is kept: beside it."""
         return self.model_copy(update={"name": name})
+
+
+class FeedbackRecipe(Section):
+    """Direct feedback alignment (Noekland 2016; of transformers: Launay et al. 2020)."""
+
+    points: Literal["block", "sublayer", "none"] = Field(
+        "block",
+        description=(
+            "Where the error is fed back instead of backpropagated: behind each block, behind"
+            " attention and MLP each (architecture okadfa only), or nowhere: then only the final"
+            " norm and the head learn, with the embedding where it is tied."
+        ),
+    )
+    matrix: Literal["uniform", "identity"] = Field(
+        "uniform",
+        description=(
+            "Fixed matrix that the error passes: uniform random, or the identity, as the residual"
+            " stream would pass it up to the final norm."
+        ),
+    )
+
+
+class OrthogonalityRecipe(Section):
+    """Penalty on W W^T - I of each head's query and key projections W (squared Frobenius norm)."""
+
+    weight: Positive = Field(1e-4, description="Largest factor on the penalty.")
+    warmup: NotNegative = Field(
+        0.1,
+        description=(
+            "Linear growth to the largest factor. Below 1: share of all steps; from 1 on: steps"
+            " (optimizer updates)."
+        ),
+    )
+
+    values: bool = Field(False, description="Penalise each head's value projection as well.")
+
+    @pydantic.model_validator(mode="after")
+    def _warmup_is_whole(self) -> "OrthogonalityRecipe":
+        if self.warmup >= 1 and self.warmup != int(self.warmup):
+            raise ValueError(
+                f"warmup {self.warmup} must be a share below 1 or a whole number of steps"
+            )
+        return self
+
+    def weight_at(self, step: int, total_steps: int) -> float:
+        """Return the factor at update `step` (0-based)."""
+        warmup_steps = int(self.warmup)
+        if self.warmup < 1:
+            warmup_steps = round(self.warmup * total_steps)
+        return self.weight * min(1.0, (step + 1) / max(1, warmup_steps))
+
+
+class AdapterRecipe(Section):
+    """LoRA adapters on a frozen published model (Hu et al. 2021)."""
+
+    rank: PositiveInt = Field(16, description="Rank r of the adapters.")
+    alpha: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        None, description="Scale of the adapters is alpha / rank. Default: 2 x rank."
+    )
+    dropout: Share = Field(0.0, description="Dropout before the adapters; above 0 it costs memory.")
+    targets: str | list[str] = Field(
+        "all-linear", description="all-linear, or names of linear layers such as [q_proj, v_proj]."
+    )
+    rslora: bool = Field(
+        False, description="Scale alpha / sqrt(rank) instead (Kalajdzievski 2023)."
+    )
+    dora: bool = Field(False, description="Weight-decomposed adapters (Liu et al. 2024).")
+    start: str | None = Field(
+        None,
+        description=(
+            "Folder of trained adapters (PEFT layout) to go on with; model=FOLDER also takes the"
+            " base that they name. Rank, alpha and targets are theirs."
+        ),
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _leaves_the_head_alone(self) -> "AdapterRecipe":
+        if {"lm_head", "embed_out"} & set(self.target_names):
+            raise ValueError(
+                "targets: the output head cannot carry an adapter, because the loss computes its"
+                " product in pieces; leave it out"
+            )
+        return self
+
+    @property
+    def resolved_alpha(self) -> float:
+        return 2.0 * self.rank if self.alpha is None else self.alpha
+
+    @property
+    def target_names(self) -> list[str]:
+        """Names of linear layers, or `all-linear`."""
+        if isinstance(self.targets, str):
+            return [name.strip() for name in self.targets.split(",")]
+        return list(self.targets)
+
+
+BASE = "base"
+"""Name of the untuned model among the variants of a study, and of its folder."""
+
+
+class StudyRecipe(Section):
+    """Several variants of the recipe, trained and scored alike, and one table at the end."""
+
+    variants: dict[str, list[str]] = Field(
+        description="By name, the changes to the recipe as dotted.key=value."
+    )
+    seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(
+        [1234], description="Every variant is trained once with each."
+    )
+    baseline: bool = Field(True, description="Score the untuned model, too.")
+
+    @pydantic.model_validator(mode="after")
+    def _names_are_folder_names(self) -> "StudyRecipe":
+        if not self.variants or not self.seeds:
+            raise ValueError("a study needs at least one variant and one seed")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError("a seed stands twice")
+        for name in self.variants:
+            if not re.fullmatch(r"\w[\w\-]*", name) or name == BASE:
+                raise ValueError(
+                    f"variant {name!r}: use letters, digits, '_' and '-'; base is the untuned"
+                    " model's name"
+                )
+        return self

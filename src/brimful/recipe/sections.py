@@ -25,16 +25,21 @@ from brimful.recipe.base import (
     folder_name,
     known_name,
 )
-from brimful.recipe.choices import PlanChoices, RunChoices
+from brimful.recipe.choices import (
+    AdapterRecipe,
+    FeedbackRecipe,
+    OrthogonalityRecipe,
+    PlanChoices,
+    RunChoices,
+    StudyRecipe,
+)
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.kinds import Kind, kind_of_method, training_methods
 from brimful.recipe.labels import LabelsRecipe
-from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
 from brimful.recipe.preference import PreferenceRecipe
 from brimful.recipe.presets import PresetName, Presets
 from brimful.recipe.rewards import RewardsRecipe, check_sections_of_methods
 from brimful.recipe.rft import RftRecipe
-from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
 
 class ModelRecipe(Section):

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from brimful.rehearsal.kernel_sizes import attention_product
 from brimful.rehearsal.recorder import note_kernel
-from brimful.training.selective import as_one_operator
+from brimful.training.activations import as_one_operator
 
 Kernel = Literal["flash", "efficient", "math"]
 """Backends of scaled_dot_product_attention on CUDA."""

@@ -25,16 +25,14 @@ from transformers.pytorch_utils import Conv1D
 from brimful.base.errors import PlanError
 from brimful.base.types import JsonDict
 from brimful.model import packed_texts
-from brimful.model.adapter_reach import out_of_reach
-from brimful.model.added_tokens import rows_to_train
+from brimful.model.adapters import out_of_reach, rows_to_train
 from brimful.model.packed_experts import compute_packed, expert_layers
 from brimful.model.published import import_adapters, refuse_unmatched
-from brimful.model.quick_dropout import drop_quickly
-from brimful.model.quick_lora import adapt_quickly
+from brimful.model.quick_layers import adapt_quickly, drop_quickly
 from brimful.model.registered import register
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.recorder import note_kernel
-from brimful.training.selective import as_one_operator
+from brimful.training.activations import as_one_operator
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _AUTO = {

@@ -14,7 +14,7 @@ from brimful.data.masking import MaskingRules, masked
 from brimful.model.build import build
 from brimful.planning.step import Recompute
 from brimful.rehearsal.reduced import Reduced
-from brimful.training.certificate import samples_of, what_moved, who_sees_whom
+from brimful.training.activations import recompute_activations
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
 from brimful.training.optim import (
@@ -25,7 +25,7 @@ from brimful.training.optim import (
     loss_factor,
 )
 from brimful.training.precision import Precision
-from brimful.training.selective import recompute_activations
+from brimful.training.step_checks import samples_of, what_moved, who_sees_whom
 from brimful.training.tensorfile import Tensors
 
 STATES_STEP = 10

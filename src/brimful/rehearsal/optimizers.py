@@ -14,8 +14,7 @@ from brimful.model.blocks import hidden_matrices
 from brimful.planning.choices import MUON, ROUNDED
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.recorder import note_kernel
-from brimful.training.muon import MuonAndAdamW
-from brimful.training.optim import parameter_groups
+from brimful.training.optim import MuonAndAdamW, parameter_groups
 from brimful.training.rounded import RandomRounding, RoundedAdamW, in_fp32
 from brimful.training.tensorfile import Tensors
 

@@ -13,8 +13,7 @@ from torch import nn
 
 from brimful.base.errors import PlanError
 from brimful.rehearsal.models import Linear4bit
-from brimful.training.four_bit_parts import SCALES
-from brimful.training.sharding import shard
+from brimful.training.sharding import SCALES, shard
 from brimful.training.world import World
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from brimful.base.kept_values import kept_value
+from brimful.base.libraries import version_of
 from brimful.base.types import Json, Texts
-from brimful.base.version import version_of
 from brimful.planning.architecture import NOT_OF_THE_STEP, NotOfItsKind, Widths, network_of, serves
 from brimful.planning.family_file import FORMAT, DamagedFile, opened
 from brimful.planning.family_key import LONGEST, SHORTEST, TraceFamilyKey

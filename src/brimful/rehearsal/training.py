@@ -38,9 +38,9 @@ from brimful.rehearsal.recorder import QuickRecorder, Recorder
 from brimful.rehearsal.routing import even_routing
 from brimful.rehearsal.sequence_kernels import sequence_kernels
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
+from brimful.training.activations import HostMemory, offload_activations, recompute_activations
 from brimful.training.loop import accumulate_gradients
 from brimful.training.losses import PieceLosses, piece_losses
-from brimful.training.measuring import measured
 from brimful.training.method import (
     HiddenStates,
     LossSum,
@@ -49,11 +49,10 @@ from brimful.training.method import (
     compiled_piece_losses,
     find_method,
     hidden_states_of,
+    measured,
 )
-from brimful.training.offload import HostMemory, offload_activations
 from brimful.training.optim import StepGuard, guarded_update
 from brimful.training.precision import Precision
-from brimful.training.selective import recompute_activations
 from brimful.training.sharding import gathering, scored
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from brimful.report.table import Cell
 from brimful.report.tasks import comparable, metric_cell
 from brimful.report.tasks import main_metric as metric_of_task
 from brimful.report.tuned import base_name, before_tuning, score_before
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL, BaseRecord
 from brimful.runs.scores import LabelScore
 from brimful.runs.side_by_side import AnswerPair, read_side_by_side

@@ -7,8 +7,8 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import BrimfulError
 from brimful.recipe import Recipe, load
 from brimful.recipe.base import folder_name
-from brimful.runs import RunFolder
 from brimful.runs.files import RECIPE_FILE, STUDY_FILE, STUDY_RECIPE
+from brimful.runs.folder import RunFolder
 
 STUDY_FILES = (STUDY_RECIPE, STUDY_FILE)
 

@@ -14,7 +14,7 @@ from brimful.report.scores import SplitScore, baselines, best_evaluation, main_s
 from brimful.report.table import Table
 from brimful.report.tuned import score_before
 from brimful.report.views import Card, Command
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 
 EN_DASH = "\N{EN DASH}"
 

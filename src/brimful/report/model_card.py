@@ -17,8 +17,8 @@ from brimful.report.quantities import format_quantity
 from brimful.report.table import Table, markdown_lines, table_of
 from brimful.report.tasks import task_views
 from brimful.report.tuned import base_name, before_tuning, tuning_table
-from brimful.runs import RunFolder
 from brimful.runs.files import CLASSIFIER_FILE
+from brimful.runs.folder import RunFolder
 from brimful.runs.tasks import TaskEvaluations
 
 _PLACE = re.compile(r"(?<![\w:/.~])~?/(?:[^\s/|`'\"]+/)+([^\s/|`'\",;)]+)")

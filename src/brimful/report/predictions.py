@@ -9,7 +9,7 @@ from brimful.planning.cost import OF_ROUNDS
 from brimful.report.judgement import Judgement, judge
 from brimful.report.quantities import label
 from brimful.report.tuned import before_tuning
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.measurements import (
     answering_time_s,
     energy_source,

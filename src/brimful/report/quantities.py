@@ -1,16 +1,19 @@
 """How numbers and the names of quantities read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from brimful.base.rundir import finite
 from brimful.base.units import (
+    format_between,
     format_bytes,
     format_count,
     format_duration,
     format_energy,
     format_money,
 )
+from brimful.planning.plan import Prediction
+from brimful.runs.records import RanksRecord
 
 UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
 """Endings of names that are units."""
@@ -19,6 +22,13 @@ ERROR_DIGITS_BELOW = 0.1
 REWARD = "reward"
 """A value that a method names and that is shown first: where answers are rewarded, the loss is
 always about 0 and says nothing.
+"""
+AMOUNTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+    ("total_time_s", "billion_tokens_s", "", format_duration),
+    ("cost_usd", "billion_tokens_usd", "no price known", format_money),
+)
+"""Names of time and cost, of the whole run or of a billion tokens; what to say if it is not known;
+and how it is written.
 """
 _ABBREVIATED = {"kl": "KL"}
 MINUS = "\N{MINUS SIGN}"
@@ -123,3 +133,42 @@ def format_micro_batches(sizes: object) -> str:
     known = sizes if isinstance(sizes, list | tuple) else ()
     counted = ((size, len(list(group))) for size, group in groupby(known))
     return " + ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)
+
+
+def memory_of(used_bytes: float, usable_bytes: float) -> str:
+    """`8.39 of 14.6 GiB`."""
+    used, usable = format_bytes(used_bytes), format_bytes(usable_bytes)
+    number, _, unit = used.rpartition(" ")
+    return f"{number if usable.endswith(f' {unit}') else used} of {usable}"
+
+
+def time_and_cost(predicted: Mapping[str, Prediction], *, intervals: bool) -> str:
+    """`, 4m 15s (1m 50s to 10m 24s), no price known`; empty where no time is predicted."""
+    is_billion = "billion_tokens_s" in predicted
+    if not is_billion and "total_time_s" not in predicted:
+        return ""
+    known, unknown = [], []
+    for whole, billion, none_known, form in AMOUNTS:
+        entry = predicted.get(whole) or predicted.get(billion)
+        if entry is None:
+            unknown.append(none_known)
+            continue
+        between = format_between(form, entry.low, entry.high) if intervals else ""
+        known.append(form(entry.value) + f" ({between})" * bool(between))
+    amounts = ", ".join(known) + " for a billion tokens" * is_billion
+    return "".join(f", {each}" for each in (amounts, *unknown) if each)
+
+
+def ranks_text(record: RanksRecord) -> str:
+    """Return `slowest 2 (1.2 s a step), communication 12 %, memory up to 3.1 GiB (rank 0)`."""
+    slowest = record.slowest
+    parts = [
+        f"slowest {slowest.rank} ({format_step_time(slowest.computing_s)} a step)",
+        f"communication {record.communication_share:.0%}",
+    ]
+    known = [each for each in record.ranks if each.memory_bytes is not None]
+    if known:
+        fullest = max(known, key=lambda each: each.memory_bytes or 0)
+        memory = format_bytes(fullest.memory_bytes or 0)
+        parts.append(f"memory up to {memory} (rank {fullest.rank})")
+    return ", ".join(parts)

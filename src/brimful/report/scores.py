@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from brimful.base.types import Bounds
 from brimful.report.quantities import label
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.records import EvaluationRecord
 from brimful.runs.scores import BaselineScore, LikelihoodScore
 

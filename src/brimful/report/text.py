@@ -15,7 +15,7 @@ from brimful.report.table import Table
 from brimful.report.tasks import task_blocks
 from brimful.report.terminal import told
 from brimful.report.views import Block, text
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 from brimful.runs.parsing import mapping, parse
 from brimful.runs.scores import LayerFacts, read_scores
 from brimful.runs.tasks import TaskEvaluations, TaskSummary

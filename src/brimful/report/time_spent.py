@@ -5,7 +5,7 @@ measured.
 import math
 from dataclasses import dataclass
 
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.measurements import (
     round_times_s,
     stage_times_s,
@@ -13,7 +13,7 @@ from brimful.runs.measurements import (
     training_time_s,
     warm_up_s,
 )
-from brimful.runs.once import once_per_run
+from brimful.runs.sessions import once_per_run
 
 NAMES = {
     "compute_s": "Compute",

@@ -10,9 +10,9 @@ from brimful.model.catalog import needs_folder
 from brimful.recipe import BASE, OF_RECIPE
 from brimful.report.scores import SplitScore, main_score, split_score
 from brimful.report.table import Table, table_of
-from brimful.runs import RunFolder, read_run
 from brimful.runs.facts import Adapter, LabelsSection
 from brimful.runs.files import MODEL_FOLDER, STUDY_FILE
+from brimful.runs.folder import RunFolder, read_run
 from brimful.runs.measurements import counted_parameters
 
 LEARNED = {"completion": "answers only", "all": "prompts and answers"}

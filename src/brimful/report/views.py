@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from brimful.report.bars import Bars
 from brimful.report.chart import Chart, Matrix
 from brimful.report.table import Cell, Table
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 
 Tone = Literal["", "verdict", "note", "missing", "advice"]
 """What kind of sentence a paragraph is: plain text, the result of a comparison, a remark, a file

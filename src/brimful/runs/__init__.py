@@ -3,7 +3,7 @@
 A folder is read once, leniently: what is missing or damaged is None or empty, and `run.problems`
 says it in words. Nothing behind this package picks keys out of JSON.
 
-    from brimful.runs import read_run
+    from brimful.runs.folder import read_run
     from brimful.runs.measurements import measured
 
     run = read_run(Path("runs/quickstart"))
@@ -16,6 +16,3 @@ Modules: `folder` the value itself, `files` names of files, `records` the journa
 parts, `facts` recipe, environment and data, `plans`, `scores`, `tasks`, `measurements` what follows
 from the records, `parsing` JSON into dataclasses. A number that no float holds counts as missing.
 """
-
-from brimful.runs.folder import RunFolder as RunFolder
-from brimful.runs.folder import read_run as read_run

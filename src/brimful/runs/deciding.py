@@ -55,6 +55,8 @@ MONITORED_UNTIL = "monitored_until"
 """Key in the state of a checkpoint of the time of the monitor's newest record then, in whole Unix
 seconds.
 """
+ADAPTERS = "adapters"
+"""Key, in data.json's facts on the base, of the fingerprint of adapters that a run went on with."""
 _SEAL = "# checksum of all that follows: "
 
 

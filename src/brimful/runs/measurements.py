@@ -13,9 +13,8 @@ from brimful.base.types import Numbers
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.runs.files import MODEL_FOLDER
 from brimful.runs.folder import RunFolder
-from brimful.runs.once import once_per_run
 from brimful.runs.records import EvaluationRecord, ReferenceRecord, RoundRecord, StepRecord
-from brimful.runs.sessions import total_seconds
+from brimful.runs.sessions import once_per_run, total_seconds
 
 BUFFERS = frozenset({"projection_HMD"})
 """Last names of tensors that are saved with a model and are no parameters: the random directions of

@@ -1,9 +1,14 @@
-"""The sessions of a run, and what each tells about speed."""
+"""The sessions of a run, and what each tells about speed; results that take all records of a run
+are computed once, as a run that was read does not change.
+"""
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
+from brimful.base.types import JsonDict
 from brimful.runs.records import Record, SessionEnd, SessionStart, StepRecord
 
 
@@ -106,3 +111,22 @@ def sessions_of(records: Iterable[Record]) -> tuple[Session, ...]:
 def total_seconds(sessions: Sequence[Session]) -> float | None:
     """Return the time spent in all sessions, None without any."""
     return sum(session.seconds for session in sessions) if sessions else None
+
+
+RunT = TypeVar("RunT")
+ResultT = TypeVar("ResultT")
+
+
+def once_per_run(function: Callable[[RunT], ResultT]) -> Callable[[RunT], ResultT]:
+    """Return the same function, which keeps its result with the run. Callers must not change it."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @functools.wraps(function)
+    def kept(run: RunT) -> ResultT:
+        results: JsonDict = run.__dict__.setdefault("_results", {})
+        if name not in results:
+            results[name] = function(run)
+        result: ResultT = results[name]
+        return result
+
+    return kept

@@ -12,7 +12,7 @@ from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
 from brimful.base.text import shortened
 from brimful.base.types import JsonDict, Texts
-from brimful.generation.loops import text_ends_in_loop
+from brimful.generation.text import text_ends_in_loop
 from brimful.selection.choose import SelectionRules
 from brimful.selection.sample import FATES, JudgedSample, SampledPrompt
 

@@ -19,12 +19,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from brimful.base.errors import CheckpointError
+from brimful.base.errors import CheckpointError, RunFolderError
 from brimful.base.manifest import MANIFEST, problem_of_file
-from brimful.base.rundir import add_checksum, fsync_folder, read_json
+from brimful.base.rundir import (
+    SCHEMA_VERSION,
+    Journal,
+    Lease,
+    NoJournal,
+    add_checksum,
+    fsync_folder,
+    read_json,
+    write_text_atomically,
+)
 from brimful.base.types import Json, JsonDict, Texts
 from brimful.base.units import format_bytes
 from brimful.base.warning_codes import coded
+from brimful.runs.deciding import DECIDING_FILES, problem_of
+from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER, STATUS_FILE
 from brimful.training.tensorfile import (
     HashedFile,
     JoinedTensors,
@@ -33,6 +44,7 @@ from brimful.training.tensorfile import (
     same_bits,
     save_tensors,
 )
+from brimful.training.world import World
 
 FORMAT_VERSION = 1
 IN_PARTS_VERSION = 2
@@ -420,3 +432,84 @@ def differences(left: Snapshot, right: Snapshot) -> list[str]:
         for key in sorted(mine.keys() | other.keys())
         if mine.get(key) != other.get(key)
     ]
+
+
+_STOPPED = json.dumps({"schema_version": SCHEMA_VERSION, "status": "stopped"}) + "\n"
+
+
+def mend(run_folder: Path) -> list[str]:
+    """Write damaged or missing files of `DECIDING_FILES` again, as the newest sound checkpoint that
+    holds them has them; return what was done, in sentences.
+
+    Raises:
+        RunFolderError: no checkpoint holds one that is damaged, or that a finished run lacks; or
+            another process writes the folder.
+    """
+    every = {name: problem_of(run_folder / name) for name in DECIDING_FILES}
+    problems = {name: problem for name, problem in every.items() if problem}
+    if not problems or not _is_run(run_folder):
+        return []
+    copies = _copies(run_folder)
+    for name in problems.keys() - copies.keys():
+        if (run_folder / name).exists() or (run_folder / MODEL_FOLDER).exists():
+            raise RunFolderError(
+                f"{problems[name]}.\nNo checkpoint of this run holds a copy of {name}. Put a copy"
+                f" back, or train again under another name: run.name={run_folder.name}-2"
+            )
+    mended = sorted(problems.keys() & copies.keys())
+    with Lease.acquire(run_folder):
+        for name in mended:
+            write_text_atomically(run_folder / name, copies[name][1])
+    return [
+        f"{problems[name]}; it was brought back from the checkpoint of step {copies[name][0]}"
+        for name in mended
+    ]
+
+
+def _is_run(run_folder: Path) -> bool:
+    return any((run_folder / name).exists() for name in (*DECIDING_FILES, CHECKPOINTS_FOLDER))
+
+
+def _copies(run_folder: Path) -> dict[str, tuple[int, str]]:
+    """Return by name the step of the newest sound checkpoint that holds a file, and its text."""
+    store = CheckpointStore(run_folder / CHECKPOINTS_FOLDER, keep=1)
+    copies: dict[str, tuple[int, str]] = {}
+    for step in store.steps():
+        try:
+            files = stored_files(store.path_of(step))
+        except (CheckpointError, RunFolderError):
+            continue
+        # A checkpoint of an earlier version holds no copies; how its run stands is known all the
+        # same: it can go on from there.
+        copies |= {STATUS_FILE: (step, _STOPPED)}
+        copies |= {name: (step, text) for name, text in files.items() if name in DECIDING_FILES}
+    return copies
+
+
+def open_journal(path: Path, loaded: Loaded | None, world: World) -> Journal:
+    """Return the run's journal without what is recorded again; ranks after the first write none."""
+    if not world.is_first:
+        return NoJournal(path)
+    keep_bytes = 0
+    if loaded is not None:
+        keep_bytes = _kept_bytes(path, int(loaded.snapshot.state["journal_bytes"]))
+    return Journal(path, keep_bytes=keep_bytes)
+
+
+def _kept_bytes(journal: Path, journal_bytes: int) -> int:
+    """Return how much of a journal is kept when the run continues from a checkpoint.
+
+    Everything up to the checkpoint, and the records of the session's end after it, provided that
+    no step or evaluation was recorded after the checkpoint.
+    """
+    if not journal.exists():
+        return journal_bytes
+    after = journal.read_bytes()[journal_bytes:]
+    complete_lines = after[: after.rfind(b"\n") + 1]
+    try:
+        kinds = {json.loads(line)["kind"] for line in complete_lines.splitlines()}
+    except (ValueError, KeyError, TypeError):
+        return journal_bytes
+    if kinds <= {"checkpoint", "loader", "event", "end"}:
+        return journal_bytes + len(complete_lines)
+    return journal_bytes

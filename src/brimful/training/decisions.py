@@ -1,9 +1,18 @@
-"""When a session saves and when it stops: by the clock, by signals and by the end of the machine's
-time. Several ranks decide it together at step boundaries.
+"""What a session decides between steps: when it saves and when it stops, by the clock, by signals
+and by the end of the machine's time, and the drawing of what is learned next, where that depends on
+the weights. Several ranks decide it together.
 """
 
+import os
+import signal
+import threading
 import time
+from contextlib import suppress
 from functools import partial
+from types import FrameType
+from typing import Self
+
+import torch
 
 from brimful.base.errors import Interrupted, SessionOver
 from brimful.base.types import Numbers
@@ -11,13 +20,63 @@ from brimful.base.units import format_bytes
 from brimful.hardware import host
 from brimful.hardware.process_memory import unmapped_bytes
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE
-from brimful.training.loop import evaluation_is_due
+from brimful.training.divergence import kept_where_it_fails
+from brimful.training.loop import Parts, evaluation_is_due
 from brimful.training.meter import Meter
-from brimful.training.pace import CHECKPOINT, EVALUATION, STEP
+from brimful.training.pace import CHECKPOINT, DRAWING, EVALUATION, STEP
 from brimful.training.setup import Setup
-from brimful.training.signals import StopRequest
 from brimful.training.state import Progress
 from brimful.training.world import Agreement
+
+_ASKING = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """While entered, both signals only set `signal_number`. Repeated signals change nothing, so
+    that a checkpoint is never interrupted.
+    """
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+        self._previous: dict[int, signal.Handlers | object] = {}
+        self._arrived: int | None = None
+        self._pipe: tuple[int, int] | None = None
+        self._previous_descriptor = -1
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._pipe = os.pipe()
+            for descriptor in self._pipe:
+                os.set_blocking(descriptor, False)
+            self._previous_descriptor = signal.set_wakeup_fd(
+                self._pipe[1], warn_on_full_buffer=False
+            )
+            for number in _ASKING:
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        if self._pipe is not None:
+            signal.set_wakeup_fd(self._previous_descriptor)
+            for descriptor in self._pipe:
+                os.close(descriptor)
+            self._pipe = None
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal_number = number
+
+    def has_arrived(self) -> int | None:
+        """Return the number of the signal that asked to stop, or None. Another thread may ask, also
+        while the main one is stuck in a call and cannot take the signal.
+        """
+        if self.signal_number is None and self._pipe is not None:
+            with suppress(BlockingIOError):
+                arrived = os.read(self._pipe[0], 64)
+                self._arrived = next((each for each in arrived if each in _ASKING), self._arrived)
+        return self.signal_number or self._arrived
+
 
 LOOK_EVERY_S = 0.2
 """Time between two looks at main memory."""
@@ -154,3 +213,38 @@ class Decisions:
 def mark_of(progress: Progress) -> tuple[int, int, int]:
     """Return what tells the checkpoint of this point from others of the run."""
     return progress.step, progress.evaluated_step, progress.samples_consumed
+
+
+def drawn(setup: Setup, stop: StopRequest, parts: Parts, progress: Progress) -> bool:
+    """Draw what the next batch is made of, with nothing of the last step in memory, and record it;
+    return False where the run was asked to stop meanwhile.
+
+    Args:
+        setup: Says how it is drawn, if at all.
+        stop: Heeded while drawing goes on, unless ranks draw together.
+        parts: Parts of the loop.
+        progress: Progress before the batch.
+
+    Raises:
+        TrainingStopped: it cannot be drawn or judged; a checkpoint is written.
+    """
+    if setup.draw is None:
+        return True
+    parts.meter.flush()
+    parts.doing(DRAWING)
+    for parameter in parts.parameters:
+        parameter.grad = None
+    with (
+        kept_where_it_fails(parts, progress, f"after step {progress.step}"),
+        torch.compiler.set_stance("force_eager" if setup.plan.compile else "default"),
+    ):
+        found = setup.draw(
+            progress.samples_consumed,
+            lambda: parts.world.is_alone and stop.signal_number is not None,
+        )
+    record = dict(found or {})
+    for message in record.pop("messages", ()):
+        parts.meter.note_event(progress, message)
+    if record:
+        parts.meter.note({"kind": "round", "step": progress.step, **record})
+    return found is not None

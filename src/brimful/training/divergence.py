@@ -1,16 +1,25 @@
-"""When training has diverged, and what its user is told."""
+"""Runs that end before their last step: when training has diverged, what its user is told, and the
+checkpoint that is kept.
+"""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from brimful.base.errors import TrainingStopped
+from brimful.base.errors import RequestError, TrainingStopped
 from brimful.data.batches import MicroBatch
 from brimful.recipe import Recipe
 from brimful.training.method import Network
 from brimful.training.precision import Precision
 from brimful.training.state import Progress
+
+if TYPE_CHECKING:
+    from brimful.training.loop import Parts
+
 
 LOOK_EVERY = 25
 """Steps between two looks at the guard: a number of steps, not a time, so that a run is
@@ -104,3 +113,23 @@ def gave_up(
         f"{problem}. {kept} Likely causes: {', '.join(causes)}, or damaged data. Losses are in"
         f" metrics.jsonl. {then}"
     )
+
+
+def keep(parts: "Parts", progress: Progress) -> None:
+    """Write a checkpoint before the run ends, unless its last steps were bad: a rollback has to
+    return to before them.
+    """
+    if progress.step > 0 and not progress.is_in_doubt:
+        parts.meter.flush()
+        parts.save(progress)
+
+
+@contextmanager
+def kept_where_it_fails(parts: "Parts", progress: Progress, failed: str) -> Iterator[None]:
+    """While entered, turn a RequestError into the end of a run whose progress is kept."""
+    try:
+        yield
+    except RequestError as error:
+        if not parts.is_sharded:
+            keep(parts, progress)
+        raise TrainingStopped(f"{failed}: {error} What was trained so far is kept.") from error

@@ -18,7 +18,7 @@ from brimful.training.memory_errors import (
     attempt,
     first_failure,
 )
-from brimful.training.rank_pace import Spans
+from brimful.training.pace import Spans
 from brimful.training.world import World
 
 BUCKET_BYTES = 25 * 1024**2

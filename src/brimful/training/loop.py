@@ -21,30 +21,32 @@ from brimful.base.types import Json, JsonDict
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MeasuredBatch, MicroBatch, StepBatch
 from brimful.recipe import Recipe
-from brimful.training.certificate import NO_CERTIFICATE, Certificate
 from brimful.training.divergence import (
     ROLLBACKS_BEFORE_STOP,
     gave_up,
+    keep,
+    kept_where_it_fails,
     noting_states,
     problem_of_steps,
     refuse_not_finite,
 )
-from brimful.training.keeping import keep, kept_where_it_fails
-from brimful.training.measuring import by_all, measured
 from brimful.training.memory_errors import (
     CannotHalveAlone,
     OutOfMemory,
+    all_or_nothing,
     attempt,
     give_back_memory,
+    halved,
+    random_states,
+    rewind,
 )
 from brimful.training.meter import Meter
-from brimful.training.method import Method, Network
+from brimful.training.method import Method, Network, by_all, measured
 from brimful.training.optim import guarded_update, learning_rate_at, loss_factor
 from brimful.training.pace import BATCH, STEP
 from brimful.training.precision import Precision
-from brimful.training.recovery import all_or_nothing, halved, random_states, rewind
-from brimful.training.replay import ReplayCheck
 from brimful.training.state import Progress
+from brimful.training.step_checks import NO_CERTIFICATE, Certificate, ReplayCheck
 from brimful.training.world import ALONE, World
 
 

@@ -1,6 +1,9 @@
-"""A training method: a value that the loop applies without knowing its name."""
+"""A training method: a value that the loop applies without knowing its name. Some have to know of a
+whole step before its first gradient, such as how far the model is from another one, which is
+computed in passes without gradients.
+"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +16,7 @@ from brimful.base.discover import module_in
 from brimful.base.errors import BrimfulError
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
-from brimful.model.added_tokens import head_weight_of
+from brimful.model.adapters import head_weight_of
 from brimful.model.blocks import body_of, named_blocks_of
 from brimful.model.packed_attention import attends_within, rows_not_searched
 from brimful.recipe.kinds import StepOptions
@@ -24,7 +27,15 @@ from brimful.training.losses import (
     piece_losses,
     piece_losses_to_compile,
 )
-from brimful.training.memory_errors import is_out_of_memory
+from brimful.training.memory_errors import (
+    FoundOutOfMemory,
+    OutOfMemory,
+    attempt,
+    first_failure,
+    is_out_of_memory,
+)
+from brimful.training.precision import Precision
+from brimful.training.world import World
 
 HiddenStates = Callable[[MicroBatch], Tensor]
 """Micro-batch -> hidden states after the final norm (B, T, D)."""
@@ -300,3 +311,51 @@ def _with_as_many_lengths_as_positions(micro: MicroBatch) -> MicroBatch:
 def blocks_of(model: PreTrainedModel) -> nn.ModuleList:
     """Return the transformer blocks."""
     return named_blocks_of(model)[1]
+
+
+def measured(
+    network: Network,
+    method: Method,
+    precision: Precision,
+    device: torch.device,
+    micro_batches: Iterable[MicroBatch],
+    divisor: float,
+) -> Network:
+    """Return the network with what the method measures, without dropout; as it is where the method
+    measures nothing.
+
+    Args:
+        network: Its model is left in training mode.
+        method: Says what is measured.
+        precision: Precision of the passes.
+        device: Where the micro-batches are.
+        micro_batches: Micro-batches of the step.
+        divisor: What the loss of the step is divided by.
+    """
+    if method.measure is None:
+        return network
+    found = torch.zeros((), dtype=torch.float32, device=device)
+    network.model.eval()
+    with torch.no_grad():
+        for micro in micro_batches:
+            with precision.autocast(device):
+                found += method.measure(network, micro)
+    network.model.train()
+    return replace(network, of_step=found / divisor)
+
+
+def by_all(world: World, measure: Callable[[], Network]) -> Network:
+    """Return what all ranks measured together, each on its part of the step.
+
+    Raises:
+        FoundOutOfMemory: on every rank, if memory ran out on any.
+    """
+    if world.is_alone:
+        return measure()
+    network = attempt(measure)
+    if any(world.largest([isinstance(network, OutOfMemory)])):
+        raise FoundOutOfMemory(first_failure(world, network))
+    assert isinstance(network, Network)  # noqa: S101 - for the type checker
+    assert network.of_step is not None  # noqa: S101 - for the type checker
+    world.add_up(network.of_step)
+    return network

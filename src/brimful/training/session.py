@@ -33,16 +33,14 @@ from brimful.planning.spacing import interval
 from brimful.runs.deciding import lost_records, num_records_of, texts_of
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
-from brimful.training.base_comparison import BaseComparison
-from brimful.training.certificate import Certificate
-from brimful.training.checkpoint import CheckpointStore, Loaded, Snapshot
-from brimful.training.decisions import Decisions, mark_of
-from brimful.training.drawing import drawn
+from brimful.training.activations import HostMemory, offload_activations, recompute_activations
+from brimful.training.checkpoint import CheckpointStore, Loaded, Snapshot, open_journal
+from brimful.training.decisions import Decisions, StopRequest, drawn, mark_of
 from brimful.training.export import export_model
-from brimful.training.gradient_sum import GradientSum
 from brimful.training.loader import measure_loader
 from brimful.training.loop import Parts, is_exhausted, train
 from brimful.training.losses import PieceLosses, piece_losses
+from brimful.training.memory_errors import RememberedSizes
 from brimful.training.meter import Meter
 from brimful.training.method import (
     HiddenStates,
@@ -53,7 +51,6 @@ from brimful.training.method import (
     find_method,
     hidden_states_of,
 )
-from brimful.training.offload import HostMemory, offload_activations
 from brimful.training.optim import build_optimizer
 from brimful.training.pace import (
     BASE,
@@ -61,25 +58,25 @@ from brimful.training.pace import (
     CHECKPOINT,
     EVALUATION,
     EXPORT,
+    RankPace,
+    Spans,
     expected_seconds,
     with_start,
 )
 from brimful.training.precision import Precision
-from brimful.training.rank_pace import RankPace, Spans
-from brimful.training.rank_state import (
+from brimful.training.setup import BaseComparison, Setup
+from brimful.training.state import (
+    Progress,
     gathered_random_states,
+    load_weights,
     newest_checkpoint,
     own_random_states,
     refuse_different_weights,
+    restore,
     seed_rank,
+    snapshot_of,
 )
-from brimful.training.recovery import RememberedSizes
-from brimful.training.replay import ReplayCheck
-from brimful.training.selective import recompute_activations
-from brimful.training.session_journal import open_journal
-from brimful.training.setup import Setup
-from brimful.training.signals import StopRequest
-from brimful.training.state import Progress, load_weights, restore, snapshot_of
+from brimful.training.step_checks import Certificate, ReplayCheck
 from brimful.training.tensorfile import Tensors
 from brimful.training.world import noticing_lost_ranks
 
@@ -236,6 +233,10 @@ class TrainingSession:
             together = self._pace.timed(self._in_parts.compute)
             self.parts = replace(self.parts, together=together, is_sharded=True)
         elif not self.world.is_alone:
+            from brimful.training.gradient_sum import (  # noqa: PLC0415 - most runs have one rank
+                GradientSum,
+            )
+
             summed = GradientSum(self.world, self.parts.parameters, self._pace.talking)
             self.parts = replace(
                 self.parts,

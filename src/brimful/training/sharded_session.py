@@ -19,7 +19,7 @@ from brimful.training.checkpoint import (
     write_tensors,
 )
 from brimful.training.method import Method
-from brimful.training.rank_pace import Spans
+from brimful.training.pace import Spans
 from brimful.training.sharding import gathering, own_rows, scored, shard
 from brimful.training.tensorfile import Tensors
 from brimful.training.world import World

@@ -25,10 +25,41 @@ from torch.distributed.tensor import DTensor
 
 from brimful.data.batches import MicroBatch
 from brimful.model.blocks import named_blocks_of
-from brimful.training.four_bit_parts import as_plain_parameters
 from brimful.training.method import LossSum, Network
-from brimful.training.rank_pace import Spans
+from brimful.training.pace import Spans
 from brimful.training.world import World
+
+SCALES = "scales"
+"""Name of the parameter that holds a layer's 8-bit scales."""
+
+
+def as_plain_parameters(model: nn.Module, device: torch.device) -> None:
+    """Make packed weights and their scales plain parameters of bytes, in place. Layers compute with
+    what these hold when they are called; a model without 4-bit layers stays as it is.
+
+    Args:
+        model: A model with bitsandbytes' layers, on the host.
+        device: Where they will compute.
+    """
+    for layer in model.modules():
+        weight = layer._parameters.get("weight")
+        state = getattr(weight, "quant_state", None)
+        if weight is None or state is None:
+            continue
+        scales, state.absmax = state.absmax, state.absmax.new_empty(0)
+        state.to(device)
+        layer.quant_state = state
+        layer.weight = nn.Parameter(weight.data, requires_grad=False)
+        layer.register_parameter(SCALES, nn.Parameter(scales, requires_grad=False))
+        layer.register_forward_pre_hook(_with_own_scales)
+
+
+def _with_own_scales(layer: nn.Module, _: object) -> None:
+    """Let bitsandbytes read the gathered scales before a call. It takes a plain weight as its own,
+    with the layer's state.
+    """
+    layer.quant_state.absmax = layer.get_parameter(SCALES)  # type: ignore[union-attr]
+
 
 _WITHIN = "_brimful_within"
 """Name under which `within` is a method of the model, so that FSDP2 takes it for a forward pass."""

@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from brimful.base.errors import RequestError
-from brimful.base.libraries import how_to_install
+from brimful.base.libraries import how_to_install, version_of
 from brimful.base.types import Json
-from brimful.base.version import version_of
 from brimful.verify.helper_process import HelperProcess
 from brimful.verify.verifier import Verdict, Verifier
 

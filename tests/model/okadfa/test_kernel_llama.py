@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from brimful.model.cache_name import CACHE_NAME
+from brimful.model.blocks import CACHE_NAME
 from brimful.model.okadfa.kernel_llama import (
     KernelLlamaAttention,
     KernelLlamaConfig,

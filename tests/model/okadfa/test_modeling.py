@@ -10,27 +10,42 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_types import Refuses
+from finished_runs import records_of, train
+from fixture_types import MakeRecipe, Refuses
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
-from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
-from brimful.model.cache_name import CACHE_NAME
+from brimful.data.batches import Batch
+from brimful.model.blocks import CACHE_NAME
+from brimful.model.build import build
 from brimful.model.catalog import config_of_model
-from brimful.model.okadfa.configuration import OkadfaConfig
-from brimful.model.okadfa.features import draw_projection, key_features, query_features
-from brimful.model.okadfa.kernel_attention import MOST_TEMPERATURE
+from brimful.model.okadfa import modeling
+from brimful.model.okadfa.kernel_attention import (
+    MOST_TEMPERATURE,
+    draw_projection,
+    key_features,
+    query_features,
+)
 from brimful.model.okadfa.kernel_llama import KernelLlamaConfig
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import (
     OkadfaAttention,
+    OkadfaConfig,
     OkadfaForCausalLM,
+    attentions_of,
+    orthogonality_penalty,
+    redraw_features,
     sinusoids,
+    violation_per_head,
 )
 from brimful.model.published import Loading, load_model
 from brimful.model.registered import register
-from brimful.training.selective import recompute_activations
+from brimful.training.activations import recompute_activations
+from brimful.training.loop import accumulate_gradients
+from brimful.training.method import Network, find_method, hidden_states_of
+from brimful.training.precision import Precision
 
 SIZES = {
     "vocab_size": 60,
@@ -459,3 +474,239 @@ def test_a_saved_model_can_be_named_as_a_published_one(attention: str, tmp_path:
     assert config_of_model(str(tmp_path)).model_type == "okadfa"
     loaded = load_model(tmp_path, Loading("fp32", "sdpa", torch.device("cpu")))
     assert torch.equal(loaded(_ids(1, 20)).logits, model.eval()(_ids(1, 20)).logits)
+
+
+def test_what_is_not_said_follows_from_the_sizes() -> None:
+    config = OkadfaConfig(hidden_size=512, num_attention_heads=8, num_hidden_layers=3)
+    assert (config.head_size, config.num_features, config.intermediate_size) == (64, 256, 2048)
+    assert config.layer_types == ["linear_attention"] * 3
+    assert config.max_position_embeddings is None
+    assert (
+        OkadfaConfig(attention="softmax", num_hidden_layers=2).layer_types == ["full_attention"] * 2
+    )
+
+
+def test_a_written_configuration_is_read_back(tmp_path: Path) -> None:
+    register()
+    config = OkadfaConfig(
+        hidden_size=32,
+        num_attention_heads=2,
+        num_features=24,
+        feature_seed=5,
+        initial_temperature=2.5,
+        eos_token_id=[1, 2],
+    )
+    config.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).to_diff_dict() == config.to_diff_dict()
+    assert AutoConfig.for_model("okadfa", hidden_size=32, num_attention_heads=2).head_size == 16
+
+
+def test_the_kind_of_attention_can_be_changed_when_a_model_is_read(tmp_path: Path) -> None:
+    register()
+    OkadfaConfig(num_hidden_layers=2).save_pretrained(tmp_path)
+    assert (
+        AutoConfig.from_pretrained(tmp_path, attention="softmax").layer_types
+        == ["full_attention"] * 2
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"hidden_size": 30, "num_attention_heads": 4},
+        {"attention": "linear"},
+        {"initial_temperature": 0.0},
+        {"initial_temperature": float("nan")},
+        {"num_features": 0},
+    ],
+)
+def test_what_cannot_be_is_refused(values: dict[str, object], refuses: Refuses) -> None:
+    with refuses(ValueError):
+        OkadfaConfig(**values)
+
+
+CPU = torch.device("cpu")
+OKADFA = "model={architecture: okadfa, layers: 2, heads: 2, width: 32}"
+MakeModel = Callable[..., torch.nn.Module]
+
+
+@pytest.fixture
+def built(tiny: MakeRecipe) -> MakeModel:
+    """A fresh model of two layers and two heads."""
+
+    def make(*overrides: str) -> torch.nn.Module:
+        return build(
+            tiny(OKADFA, *overrides), vocabulary=50, end_of_text_id=0, attention="sdpa", device=CPU
+        )
+
+    return make
+
+
+def _weight() -> Tensor:
+    return torch.randn(24, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_the_violation_of_a_head_is_the_squared_distance_of_its_small_gram_matrix_from_the_identity() -> (
+    None
+):
+    slices_HDW = _weight().reshape(3, 8, 40)
+    by_hand = [
+        sum(
+            (float(one @ other) - (i == j)) ** 2
+            for i, one in enumerate(rows)
+            for j, other in enumerate(rows)
+        )
+        for rows in slices_HDW
+    ]
+
+    torch.testing.assert_close(
+        violation_per_head(_weight(), 3), torch.tensor(by_hand, dtype=torch.float64)
+    )
+
+
+def test_its_gradient_is_4_times_the_distance_times_the_weight() -> None:
+    weight = _weight().requires_grad_()
+    violation_per_head(weight, 3).sum().backward()
+
+    slices_HDW = _weight().reshape(3, 8, 40)
+    expected_HDW = (
+        4
+        * (slices_HDW @ slices_HDW.transpose(1, 2) - torch.eye(8, dtype=torch.float64))
+        @ slices_HDW
+    )
+    torch.testing.assert_close(weight.grad.reshape(3, 8, 40), expected_HDW)
+
+
+def test_orthogonal_rows_cost_nothing_however_the_heads_lie_to_each_other() -> None:
+    rows_DW = torch.linalg.qr(_weight().T)[0].T[:8]
+    weight = torch.cat([rows_DW, rows_DW])
+
+    assert float(violation_per_head(weight, 2).sum()) < 1e-24
+    assert float(violation_per_head(weight, 1).sum()) == pytest.approx(16)
+
+
+def test_it_counts_queries_and_keys_of_all_layers_and_nothing_else(built: MakeModel) -> None:
+    model = built("model.attention=softmax")
+    with torch.no_grad():
+        for attention in attentions_of(model):
+            attention.q_proj.weight.mul_(1.1)
+    penalty = orthogonality_penalty(model)
+    penalty.backward()
+
+    moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert moved == {
+        f"model.layers.{layer}.attention_part.attention.{each}_proj.weight"
+        for layer in (0, 1)
+        for each in "qk"
+    }
+    # of orthogonal rows times 1.1: (1.1^2 - 1)^2 for each of 16 rows of 2 heads in 2 layers
+    assert penalty.dtype is torch.float32
+    assert penalty.item() == pytest.approx(2 * 32 * (1.1**2 - 1) ** 2, rel=1e-3)
+
+
+def test_with_values_it_counts_their_projections_as_well(built: MakeModel) -> None:
+    model = built(OKADFA)
+    with torch.no_grad():
+        for attention in attentions_of(model):
+            attention.v_proj.weight.mul_(2)
+    expected = sum(
+        violation_per_head(attention.v_proj.weight, attention.heads).sum()
+        for attention in attentions_of(model)
+    )
+    found = orthogonality_penalty(model, values=True) - orthogonality_penalty(model)
+    torch.testing.assert_close(found, expected)
+    assert expected > 1
+
+
+def test_a_fresh_model_is_where_the_penalty_wants_it(built: MakeModel) -> None:
+    assert orthogonality_penalty(built()).item() < 1e-8
+
+
+def test_features_are_drawn_anew_by_number_and_softmax_attention_has_none(built: MakeModel) -> None:
+    model = built()
+    before = [attention.projection_HMD.clone() for attention in attentions_of(model)]
+
+    redraw_features(model, 3)
+    for attention, old in zip(attentions_of(model), before, strict=True):
+        assert not torch.equal(attention.projection_HMD, old)
+        assert torch.equal(attention.projection_HMD, attention.directions(3))
+    redraw_features(model, 0)
+    assert all(
+        torch.equal(attention.projection_HMD, old)
+        for attention, old in zip(attentions_of(model), before, strict=True)
+    )
+    redraw_features(built("model.attention=softmax"), 3)
+
+
+@pytest.mark.parametrize("method", ["pretrain", "feedback"])
+@pytest.mark.parametrize("sizes", [(4,), (1, 3), (1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize("scale", [1.0, 2.0**16], ids=["fp32", "as fp16 scales"])
+def test_whatever_the_micro_batches_it_is_added_once_and_not_to_the_loss(
+    tiny: MakeRecipe, method: str, sizes: tuple[int, ...], scale: float
+) -> None:
+    """The gradient of an update is that of the mean loss plus the penalty's: the loop divides by
+    what they carry.
+    """
+    recipe = tiny(OKADFA, f"method={method}", "sequence_length=16")
+    model = build(recipe, vocabulary=50, end_of_text_id=0, attention="sdpa", device=CPU)
+    with torch.no_grad():
+        attentions_of(model)[0].q_proj.weight.mul_(1.5)
+    network, configured = (
+        Network(model, hidden_states_of(model), loss_chunk=16),
+        find_method(method).with_options(recipe.loss_options),
+    )
+    ids = torch.randint(0, 50, (4, 17), generator=torch.Generator().manual_seed(0))
+    batch, weight = Batch(ids[:, :-1], ids[:, 1:]), attentions_of(model)[0].q_proj.weight
+
+    def gradient(penalty: Callable[[], Tensor] | None) -> tuple[Tensor, Tensor]:
+        model.zero_grad()
+        pieces = batch.micro_batches(sizes)
+        loss = accumulate_gradients(
+            network,
+            configured,
+            Precision("fp32"),
+            CPU,
+            pieces,
+            torch.tensor(scale / 64),
+            added=penalty,
+        )
+        return loss, weight.grad / scale  # carried: scale / 64 times 64 tokens
+
+    (loss, without), (same_loss, with_it) = (
+        gradient(None),
+        gradient(lambda: 0.01 * orthogonality_penalty(model) * 64),
+    )
+
+    assert torch.equal(loss, same_loss)
+    (expected,) = torch.autograd.grad(0.01 * orthogonality_penalty(model), weight)
+    assert expected.norm() > 0.1
+    torch.testing.assert_close(with_it - without, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
+    tiny: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reaches the penalty in the backward pass is its weight: 256 targets, a power of two, are
+    divided out.
+    """
+    weights: list[float] = []
+
+    def penalty(model: torch.nn.Module, *, values: bool) -> Tensor:
+        found = 1 + orthogonality_penalty(model, values=values)
+        found.register_hook(lambda gradient: weights.append(gradient.item()))
+        return found
+
+    monkeypatch.setattr(modeling, "orthogonality_penalty", penalty)
+    folder = train(
+        tiny(
+            OKADFA,
+            "training.steps=5",
+            "orthogonality={weight: 1000.0, warmup: 4}",
+            "plan.micro_batch=3",
+        )
+    )
+
+    assert weights == [250, 500, 750, 1000, 1000]
+    losses = [record["loss"] for record in records_of(folder, "step")]
+    assert len(losses) == 5
+    assert max(losses) < 20  # with it they would be 250 and more

@@ -5,7 +5,7 @@ from pathlib import Path
 from fixture_types import MakeRun
 
 from brimful.report.comparison.plots import MOST_RUNS, overlays
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 
 
 def named(*folders: Path) -> list[tuple[str, RunFolder]]:

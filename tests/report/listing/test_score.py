@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.types import JsonDict
 from brimful.report.listing.score import main_score_text
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def told(folder: Path) -> str:

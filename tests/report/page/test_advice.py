@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.types import JsonDict
 from brimful.recipe import load
 from brimful.report.page.advice import Advice, advice
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 Advise = Callable[..., list[Advice]]
 

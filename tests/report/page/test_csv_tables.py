@@ -10,7 +10,7 @@ from fixture_types import MakeRun
 from brimful.base.types import JsonDict
 from brimful.report.page.csv_tables import csv_files, records_table
 from brimful.report.table import Table, csv_text
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def tables_of(folder: Path) -> dict[str, Table]:

@@ -10,7 +10,7 @@ from brimful.report.page.data_page import (
     repeat_table,
     split_table,
 )
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_repeated_documents_are_counted_by_split(new_run: MakeRun) -> None:

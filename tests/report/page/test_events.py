@@ -4,7 +4,7 @@ from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.events import event_table, memory_event_table
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_events_stand_with_their_steps(new_run: MakeRun, snapshot: SnapshotAssertion) -> None:

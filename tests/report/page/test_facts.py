@@ -3,7 +3,7 @@
 from fixture_types import MakeRun
 
 from brimful.report.page.facts import environment_table
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_the_environment_is_flat_with_units_from_the_names(new_run: MakeRun) -> None:

@@ -6,7 +6,7 @@ from fixture_types import MakeRun, Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.report.page.files import figures, write_files
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_the_files_of_a_run_are_named_in_the_readme(new_run: MakeRun) -> None:

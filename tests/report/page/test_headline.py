@@ -6,7 +6,7 @@ from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page import headline
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_the_sentence_names_model_length_data_device_and_time(

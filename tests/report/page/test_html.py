@@ -40,7 +40,7 @@ from brimful.report.views import (
     Tokens,
     View,
 )
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 VOID = {"meta", "br", "img", "hr", "input", "link"}

@@ -15,7 +15,7 @@ from brimful.report.page import headline
 from brimful.report.page.html import write_report
 from brimful.report.page.label_page import labels_section
 from brimful.report.views import Fold
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 LabelScore = Callable[..., JsonDict]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"

@@ -7,7 +7,7 @@ from brimful.report.page.html import render_report
 from brimful.report.page.layers import layers_section
 from brimful.report.table import Table
 from brimful.report.views import Paragraph
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 
 
 def layer_tables(run: RunFolder) -> list[tuple[str, Table]]:

@@ -14,7 +14,7 @@ from brimful.report.bars import Bars
 from brimful.report.chart import Chart
 from brimful.report.page.memory_page import memory_chart_of, memory_section
 from brimful.report.views import Paragraph
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 GPU_PLAN = {
     "device": {"kind": "cuda", "name": "T4", "memory_bytes": 15 * GIB},

@@ -4,7 +4,7 @@ from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.plan_page import choice_table, sequence_batch
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_every_choice_of_the_plan_keeps_its_reason_and_runner_up(

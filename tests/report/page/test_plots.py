@@ -9,7 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.types import JsonDict
 from brimful.report.page.plots import curves, running_minutes
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def steps(count: int, **changes: Any) -> list[JsonDict]:

@@ -10,7 +10,7 @@ from brimful.report.page.html import render_report
 from brimful.report.page.predicted import origin_table, prediction_tables
 from brimful.report.predictions import comparisons
 from brimful.report.table import Gauge, Table
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def tables(folder: Path) -> list[Table]:

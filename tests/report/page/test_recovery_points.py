@@ -9,7 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.recovery_points import recovery_points, recovery_section
 from brimful.report.terminal import told
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def with_points(folder: Path, *steps: int, mirror: Any = None) -> str:

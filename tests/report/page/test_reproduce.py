@@ -6,7 +6,7 @@ from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.reproduce import identity_table, steps_to_reproduce
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_versions_are_pinned_with_torch_from_where_its_build_is(

@@ -5,7 +5,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.samples import MAX_SAMPLES, SHOWN_SAMPLES, samples_section
 from brimful.report.views import Fold, Prompted
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_the_last_samples_are_shown_with_their_settings(

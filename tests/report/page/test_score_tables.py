@@ -8,7 +8,7 @@ from brimful.report.page import headline
 from brimful.report.page.html import write_report
 from brimful.report.page.score_tables import document_scores, masked_scores
 from brimful.report.text import evaluation_lines
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 SCORE: JsonDict = {
     "kind": "masked",

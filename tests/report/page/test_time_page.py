@@ -6,7 +6,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.time_page import time_bars, time_section
 from brimful.report.terminal import told
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 
 def test_predicted_and_measured_parts_have_the_same_places(new_run: MakeRun) -> None:

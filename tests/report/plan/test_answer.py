@@ -13,8 +13,9 @@ from brimful.planning.plan import Prediction
 from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
-from brimful.report.plan.answer import answer_lines, headroom_of, memory_of
+from brimful.report.plan.answer import answer_lines, headroom_of
 from brimful.report.plan.plans import render
+from brimful.report.quantities import memory_of
 
 
 def _only(surveyed: list[Surveyed | Unplanned]) -> Surveyed:

@@ -21,8 +21,9 @@ from brimful.base.errors import BrimfulError
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.model import packed_attention
 from brimful.model.build import build
-from brimful.model.okadfa.orthogonality import attentions_of
+from brimful.model.okadfa.modeling import attentions_of
 from brimful.recipe import FeedbackRecipe
+from brimful.training.activations import recompute_activations
 from brimful.training.checkpoint import differences
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import (
@@ -37,7 +38,6 @@ from brimful.training.methods import feedback
 from brimful.training.methods.feedback import METHOD, Feedback, feedback_matrix, segments_of
 from brimful.training.optim import StepGuard, build_optimizer, guarded_update, loss_factor
 from brimful.training.precision import Precision
-from brimful.training.selective import recompute_activations
 
 CPU, VOCABULARY = torch.device("cpu"), 50
 BLOCK, SUBLAYER, NONE = (FeedbackRecipe(points=points) for points in ("block", "sublayer", "none"))

@@ -17,8 +17,7 @@ from brimful.data.formats import Example
 from brimful.kinds.judged import JudgedSequences, mismatched
 from brimful.recipe import Recipe
 from brimful.training.loop import accumulate_gradients
-from brimful.training.measuring import measured
-from brimful.training.method import Network, find_method, hidden_states_of
+from brimful.training.method import Network, find_method, hidden_states_of, measured
 from brimful.training.methods.kto import DESIRED
 from brimful.training.precision import Precision
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from brimful.base.console import Say
 from brimful.base.errors import RequestError
+from brimful.base.libraries import installed_version
 from brimful.base.rundir import write_text_atomically
 from brimful.base.types import JsonDict
-from brimful.base.version import installed_version
 from brimful.faces.atlas.answers import CELL, HOW, VERDICTS, tables_of
 from brimful.faces.atlas.scope import Question, Scope
 from brimful.hardware import catalog as device_catalog

@@ -35,7 +35,7 @@ from brimful.faces.studio.runs import RunActs
 from brimful.hardware import catalog
 from brimful.planning.survey import Margin
 from brimful.report.page.html import render_report, script
-from brimful.runs import read_run
+from brimful.runs.folder import read_run
 
 MOST_STREAMS = 32
 """Answers that are written at the same time, of all pages; more are refused."""

@@ -26,10 +26,10 @@ from brimful.generation.load import (
 )
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
-from brimful.runs import read_run
 from brimful.runs.deciding import read_deciding
 from brimful.runs.facts import DataFacts
 from brimful.runs.files import DATA_FILE, MODEL_FOLDER, RECIPE_FILE
+from brimful.runs.folder import read_run
 from brimful.runs.parsing import parse
 
 Side = Literal["run", "base"]

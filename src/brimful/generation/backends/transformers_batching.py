@@ -23,9 +23,9 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 )
 
 from brimful.base.errors import RequestError
-from brimful.generation.engine import context_of
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import SamplingSettings, checked, next_token, uniform_numbers
+from brimful.model.blocks import context_of
 from brimful.model.quiet import quiet_logger
 from brimful.planning.kv_cache import GPU_ROWS
 

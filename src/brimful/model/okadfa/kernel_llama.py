@@ -25,14 +25,14 @@ from transformers.models.llama.modeling_llama import (
 from transformers.utils.generic import maybe_autocast
 
 from brimful.base.types import JsonDict
-from brimful.model.cache_name import CACHE_NAME, takes_cache
+from brimful.model.blocks import CACHE_NAME, takes_cache
 from brimful.model.description import KERNEL_LLAMA
 from brimful.model.okadfa.chunked_attention import attend_in_chunks
-from brimful.model.okadfa.features import draw_projection
 from brimful.model.okadfa.kernel_attention import (
     at_least_fp32,
     attend_by_kernel,
     count_positions,
+    draw_projection,
     find_text,
     for_every_query,
     keeps_no_features,
@@ -40,7 +40,7 @@ from brimful.model.okadfa.kernel_attention import (
     refuse_packed_with_cache,
     temperature_of,
 )
-from brimful.model.okadfa.recurrent_cache import RecurrentCache, RecurrentGenerationMixin
+from brimful.model.okadfa.linear_attention import RecurrentCache, RecurrentGenerationMixin
 
 
 class KernelLlamaConfig(LlamaConfig):  # type: ignore[misc]

@@ -1,14 +1,16 @@
 """The OKADFA model, registered with transformers' Auto classes, so that every stage treats it as
-any other. Softmax and kernel attention have the same parameters.
+any other. Softmax and kernel attention have the same parameters. OKADFA adds to optimizer steps a
+penalty on how far the query and key projections of each head are from orthogonal rows, and new
+random features.
 
 Shapes: B rows, T positions, H heads, M features, D hidden size (head size where a tensor has
-heads), E packed documents.
+heads), E packed documents, W width.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from transformers import (
     AutoModelForCausalLM,
     Cache,
     DynamicCache,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers import initialization as init
@@ -29,21 +32,104 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import maybe_autocast
 
 from brimful.base.types import JsonDict
-from brimful.model.cache_name import CACHE_NAME, takes_cache
+from brimful.model.blocks import CACHE_NAME, takes_cache
 from brimful.model.okadfa.chunked_attention import attend_in_chunks
-from brimful.model.okadfa.configuration import MODEL_TYPE, OkadfaConfig
-from brimful.model.okadfa.features import draw_projection
 from brimful.model.okadfa.kernel_attention import (
     at_least_fp32,
     attend_by_kernel,
     count_positions,
+    draw_projection,
     find_text,
     keeps_no_features,
     number_segments,
     refuse_packed_with_cache,
     temperature_of,
 )
-from brimful.model.okadfa.recurrent_cache import RecurrentCache, RecurrentGenerationMixin
+from brimful.model.okadfa.linear_attention import RecurrentCache, RecurrentGenerationMixin
+from brimful.model.step_hooks import StepHooks
+from brimful.recipe import Recipe
+
+MODEL_TYPE = "okadfa"
+
+
+class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
+    """A pre-norm GPT with fixed sinusoidal positions, biases everywhere and normalised queries and
+    keys.
+
+    Attributes:
+        attention: "softmax", or "kernel": its estimate from positive random features. The
+            parameters are the same.
+        num_features: Random features per head; None: four times the head size.
+        feature_seed: Seed of the random directions.
+        initial_temperature: Factor on the cosine of a query and a key at the start; learned per
+            head. The estimate's error grows with its exponential.
+        activation: Activation of the MLPs.
+        max_position_embeddings: Longest text that softmax attention was trained on; None for kernel
+            attention, which reads on.
+    """
+
+    model_type = MODEL_TYPE
+    # Transformers' class attribute.
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # noqa: RUF012
+
+    vocab_size: int = 50257
+    hidden_size: int = 768
+    intermediate_size: int | None = None
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    attention: Literal["softmax", "kernel"] = "kernel"
+    num_features: int | None = None
+    feature_seed: int = 0
+    initial_temperature: float = 1.0
+    activation: Literal["gelu", "gelu_erf", "relu", "swish"] = "gelu"
+    dropout: float = 0.0
+    layer_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    max_position_embeddings: int | None = None
+    tie_word_embeddings: bool = True
+    use_cache: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    def __post_init__(self, **kwargs: object) -> None:
+        if self.intermediate_size is None:
+            self.intermediate_size = 4 * self.hidden_size
+        if self.num_features is None:
+            self.num_features = 4 * self.head_size
+        kwargs.pop("layer_types", None)
+        super().__post_init__(**kwargs)
+        if self.attention not in ("softmax", "kernel"):
+            raise ValueError(f"attention {self.attention!r} must be 'softmax' or 'kernel'")
+        if self.num_features < 1:
+            raise ValueError(
+                f"num_features {self.num_features} must be at least 1; None means four times the"
+                " head size"
+            )
+        if not self.initial_temperature > 0:
+            raise ValueError(
+                f"initial_temperature {self.initial_temperature} must be above 0; 1 is a good first"
+                " value"
+            )
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must be a multiple of num_attention_heads"
+                f" {self.num_attention_heads}"
+            )
+
+    @property
+    def layer_types(self) -> list[str]:
+        """The layer types by which transformers makes caches; they follow `attention` even if that
+        is changed while a model is loaded.
+        """
+        kind = "full_attention" if self.attention == "softmax" else "linear_attention"
+        return [kind] * self.num_hidden_layers
+
+    @property
+    def head_size(self) -> int:
+        """Width of a head."""
+        return self.hidden_size // self.num_attention_heads
+
 
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": partial(F.gelu, approximate="tanh"),
@@ -443,3 +529,75 @@ class OkadfaForCausalLM(RecurrentGenerationMixin, OkadfaPreTrainedModel):
             vocabulary = self.config.vocab_size
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=vocabulary)
         return CausalLMOutputWithPast(loss, logits, getattr(outputs, CACHE_NAME))
+
+
+def violation_per_head(weight: Tensor, heads: int) -> Tensor:
+    """|W W^T - I|^2 (Frobenius) of each head's D x W slice of a weight stored as (out, in): (H,),
+    in the weight's dtype.
+
+    The small Gram matrix: that of the whole projection would have W x W entries and, where W > D, a
+    floor that no weights reach.
+    """
+    slices_HDW = weight.unflatten(0, (heads, -1))
+    gram_HDD = slices_HDW @ slices_HDW.transpose(1, 2)
+    violation_H: Tensor = (
+        (gram_HDD - torch.eye(gram_HDD.shape[-1], dtype=weight.dtype, device=weight.device))
+        .square()
+        .sum((1, 2))
+    )
+    return violation_H
+
+
+def attentions_of(model: nn.Module) -> list[OkadfaAttention]:
+    """The attention modules, first layer first."""
+    return [module for module in model.modules() if isinstance(module, OkadfaAttention)]
+
+
+def orthogonality_penalty(model: nn.Module, *, values: bool = False) -> Tensor:
+    """Sum of the violations of all query and key projections, with `values` of value projections as
+    well: a scalar in the weights' dtype; its gradient is 4 (W W^T - I) W.
+    """
+    names = ("q_proj", "k_proj", "v_proj") if values else ("q_proj", "k_proj")
+    return torch.stack(
+        [
+            violation_per_head(getattr(one, name).weight, one.heads).sum()
+            for one in attentions_of(model)
+            for name in names
+        ]
+    ).sum()
+
+
+def redraw_features(model: nn.Module, draw: int) -> None:
+    """Draw new random directions in every kernel attention.
+
+    Args:
+        draw: Number of the redraw; the directions are a pure function of it and the model's seed.
+    """
+    with torch.no_grad():
+        for attention in attentions_of(model):
+            if attention.config.attention == "kernel":
+                attention.redraw(draw)
+
+
+def step_hooks(model: nn.Module, recipe: Recipe, total_steps: int) -> StepHooks:
+    """Return what the recipe adds to optimizer steps: new random directions of the kernel features
+    every `model.redraw` steps, and the orthogonality penalty.
+
+    The directions are saved in checkpoints, so a run that resumes between two redraws has them.
+    """
+    redraw_every = None if isinstance(recipe.model, str) else recipe.model.redraw
+    rules = recipe.orthogonality
+
+    def before_step(step: int) -> None:
+        if redraw_every is not None and step % redraw_every == 0:
+            redraw_features(model, step // redraw_every)
+
+    if rules is None:
+        return StepHooks(before_step)
+
+    def penalty(step: int) -> Tensor:
+        return rules.weight_at(step, total_steps) * orthogonality_penalty(
+            model, values=rules.values
+        )
+
+    return StepHooks(before_step, penalty)

@@ -27,7 +27,7 @@ from brimful.report.quantities import MINUS, capitalised, format_error, format_q
 from brimful.report.table import Cell, Link, LinkCell, Row, Table, table_of
 from brimful.report.time_spent import time_spent
 from brimful.report.views import Block, Paragraph, View, section, text
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 from brimful.runs.measurements import measured
 
 MAX_KEYS = 40

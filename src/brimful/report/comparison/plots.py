@@ -12,7 +12,7 @@ from brimful.report.bars import MOST_PARTS
 from brimful.report.chart import Chart, Series, mean_of, series_of
 from brimful.report.page.memory_page import measured_memory
 from brimful.report.page.plots import MINUTES, STEPS
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.measurements import losses_by_training_time
 from brimful.runs.records import series
 

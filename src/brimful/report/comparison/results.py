@@ -20,8 +20,8 @@ from brimful.evaluation.stats import perplexity_of
 from brimful.recipe.kinds import KINDS, Kind
 from brimful.report.labels import SHARES, WATCHED
 from brimful.report.scores import best_evaluation
-from brimful.runs import RunFolder, read_run
 from brimful.runs.files import DATA_FILE, JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, SCORES_FILE
+from brimful.runs.folder import RunFolder, read_run
 from brimful.runs.measurements import (
     counted_parameters,
     losses_by_training_time,

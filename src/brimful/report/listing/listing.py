@@ -26,7 +26,7 @@ from brimful.report.live.status import (
     recovery_points,
     status_of,
 )
-from brimful.report.ranks import ranks_text
+from brimful.report.quantities import ranks_text
 from brimful.runs.bookkeeping import read_drawn_samples, read_study_record
 from brimful.runs.deciding import read_recipe_text
 from brimful.runs.facts import RecipeFacts

@@ -5,8 +5,8 @@ from brimful.report.comparison.results import title
 from brimful.report.scores import best_evaluation, main_score
 from brimful.report.table import Cell
 from brimful.report.tasks import main_metric, metric_cell
-from brimful.runs import RunFolder
 from brimful.runs.files import SCORES_FILE
+from brimful.runs.folder import RunFolder
 from brimful.runs.tasks import TaskSummary
 
 

@@ -15,9 +15,9 @@ from brimful.report.quantities import (
     REWARD,
     format_micro_batches,
     format_step_time,
+    ranks_text,
     words_of,
 )
-from brimful.report.ranks import ranks_text
 from brimful.runs.records import (
     BaseRecord,
     CheckpointRecord,

@@ -16,7 +16,6 @@ from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.mirror.status import MirrorStatus
 from brimful.mirror.status import read_status as read_mirror
 from brimful.report.live.run_state import age
-from brimful.runs import RunFolder, read_run
 from brimful.runs.bookkeeping import recorded_status
 from brimful.runs.deciding import recipe_of_run
 from brimful.runs.files import (
@@ -32,7 +31,7 @@ from brimful.runs.files import (
     SCORES_FILE,
     STATUS_FILE,
 )
-from brimful.runs.folder import empty_run
+from brimful.runs.folder import RunFolder, empty_run, read_run
 
 StatusName = Literal[
     "running", "finished", "stopped", "interrupted", "not started", "scored", "damaged"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from brimful.base.units import format_bytes, format_duration
 from brimful.report.quantities import format_step_time, listed
 from brimful.report.time_spent import TimeSpent, time_spent
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.measurements import measured
 from brimful.runs.records import LoaderRecord
 

@@ -13,7 +13,7 @@ from brimful.report.scores import baselines_of
 from brimful.report.table import Table, Value, table_of
 from brimful.report.time_spent import NAMES as TIME_PARTS
 from brimful.report.time_spent import time_spent
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.parsing import parse_value
 from brimful.runs.records import Record
 from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue

@@ -9,8 +9,8 @@ from brimful.base.units import format_bytes
 from brimful.report.labels import MOST_LABELS, label_text
 from brimful.report.page.facts import facts_table
 from brimful.report.table import Cell, Table, table_of
-from brimful.runs import RunFolder
 from brimful.runs.facts import RepeatCounts, TextPlace
+from brimful.runs.folder import RunFolder
 from brimful.runs.scores import ordered_splits
 
 DASH = Cell("-")

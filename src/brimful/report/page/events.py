@@ -2,7 +2,7 @@
 
 from brimful.report.quantities import format_micro_batches
 from brimful.report.table import Table, table_of
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 
 
 def event_table(run: RunFolder) -> Table | None:

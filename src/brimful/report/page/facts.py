@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from brimful.report.quantities import UNITS, format_value, label, words_of
 from brimful.report.table import Table, table_of
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 
 
 def environment_table(run: RunFolder) -> Table | None:

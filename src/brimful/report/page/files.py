@@ -13,7 +13,7 @@ from brimful.report.page.memory_page import memory_chart_of
 from brimful.report.page.plots import curves
 from brimful.report.page.time_page import time_bars
 from brimful.report.table import csv_text
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 
 FOLDER, README = "files", "README.txt"
 

@@ -23,9 +23,9 @@ from brimful.report.scores import baselines, main_score
 from brimful.report.tasks import comparable, main_metric
 from brimful.report.tuned import base_name, method_in_words, parameters
 from brimful.report.views import Card, Command
-from brimful.runs import RunFolder
 from brimful.runs.facts import ModelSection
 from brimful.runs.files import MODEL_FOLDER, RECIPE_FILE
+from brimful.runs.folder import RunFolder
 from brimful.runs.measurements import measured, total_time_s
 from brimful.runs.tasks import TaskEvaluations
 

@@ -17,7 +17,7 @@ from brimful.base.rundir import write_text_atomically
 from brimful.report.page.run_page import run_view
 from brimful.report.table import text_of
 from brimful.report.views import View, as_json
-from brimful.runs import RunFolder, read_run
+from brimful.runs.folder import RunFolder, read_run
 
 FILE_NAME, TEMPLATES = "report.html", "report/templates"
 NOT_ON_A_PAGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

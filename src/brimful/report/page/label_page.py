@@ -22,7 +22,7 @@ from brimful.report.labels import (
 )
 from brimful.report.page.label_plots import label_pictures
 from brimful.report.views import Block, Chapter, Paragraph, fold, section
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.scores import LabelScore
 
 MOST_CHARACTERS = 400

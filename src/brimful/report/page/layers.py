@@ -5,7 +5,7 @@ for each layer.
 from brimful.report.labels import known_cell
 from brimful.report.table import Cell, Table, table_of
 from brimful.report.views import Block, Chapter, Heading, Paragraph, fold, section
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.scores import Attention, FeedbackAlignment
 
 ALIGNMENT = {

@@ -16,7 +16,7 @@ from brimful.report.page.plots import MINUTES, running_minutes
 from brimful.report.predictions import memory_terms
 from brimful.report.quantities import capitalised
 from brimful.report.views import Chapter, section, text
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.measurements import measured
 
 SAMPLED = {

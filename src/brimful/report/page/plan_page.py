@@ -4,7 +4,7 @@ from brimful.base.text import plural
 from brimful.planning.plan import Plan
 from brimful.report.quantities import format_value, label
 from brimful.report.table import Table, table_of
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 
 
 def choice_table(plan: Plan | None) -> Table | None:

@@ -11,7 +11,7 @@ from brimful.report.labels import WATCHED, watched
 from brimful.report.quantities import REWARD, label
 from brimful.report.scores import baselines, best_evaluation
 from brimful.report.tuned import score_before
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.records import EvaluationRecord, StepRecord, series
 
 STEPS, MINUTES = "optimizer step", "minutes"

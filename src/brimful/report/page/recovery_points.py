@@ -11,9 +11,9 @@ from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.report.table import Cell, table_of
 from brimful.report.views import Chapter, Paragraph, fold, section, text
-from brimful.runs import RunFolder
 from brimful.runs.facts import MirrorFacts
 from brimful.runs.files import CHECKPOINTS_FOLDER
+from brimful.runs.folder import RunFolder
 
 STATES = {"ok": "as new as the one here", "behind": "being copied", "failing": "failing"}
 

@@ -7,8 +7,8 @@ import shlex
 from brimful.report.commands import repeat_command
 from brimful.report.table import Table, table_of
 from brimful.report.views import Command
-from brimful.runs import RunFolder
 from brimful.runs.files import RECIPE_FILE
+from brimful.runs.folder import RunFolder
 
 TORCH_WHEELS = "https://download.pytorch.org/whl/"
 """Builds of torch for one kind of device are below it, by the tag that follows the `+` of their

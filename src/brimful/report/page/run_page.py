@@ -39,7 +39,7 @@ from brimful.report.views import (
     section,
     text,
 )
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.side_by_side import AnswerPair
 
 FEW_EVENTS, FEW_SOURCES, FEW_COMMANDS = 6, 4, 3

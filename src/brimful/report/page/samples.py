@@ -2,8 +2,8 @@
 
 from brimful.report.kinds import report_kind
 from brimful.report.views import Chapter, Prompted, fold, lacking, section, text
-from brimful.runs import RunFolder
 from brimful.runs.facts import SampledText
+from brimful.runs.folder import RunFolder
 
 MAX_SAMPLES, SHOWN_SAMPLES = 8, 2
 """The last ones that a page has, and those of them that are not folded."""

@@ -8,7 +8,7 @@ from brimful.report.quantities import format_quantity, label
 from brimful.report.scores import SplitScore, baselines_of
 from brimful.report.table import Cell, Row, Table, table_of
 from brimful.report.tuned import before_tuning
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.scores import LikelihoodScore
 
 THREE_DECIMALS, TWO_DECIMALS = "{:,.3f}".format, "{:,.2f}".format

@@ -2,15 +2,15 @@
 advice.
 """
 
-from brimful.base.units import format_duration
+from brimful.base.units import format_bytes, format_duration
 from brimful.report.bars import Bar, Bars, parts, share_text
 from brimful.report.page.advice import advice
 from brimful.report.predictions import time_terms
-from brimful.report.quantities import capitalised
-from brimful.report.ranks import ranks_table
+from brimful.report.quantities import capitalised, format_step_time
+from brimful.report.table import Table, table_of
 from brimful.report.time_spent import NAMES, TimeSpent, time_spent
 from brimful.report.views import Block, Chapter, Heading, Paragraph, section, text
-from brimful.runs import RunFolder
+from brimful.runs.folder import RunFolder
 
 PLANNED = {
     "training_time_s": ("Compute", "compute_s"),
@@ -38,7 +38,7 @@ def time_bars(run: RunFolder) -> Bars:
 
 def time_section(run: RunFolder) -> Chapter | None:
     """None where neither a plan nor a measurement says anything of time."""
-    bars, spent, ranks = time_bars(run), time_spent(run), ranks_table(run)
+    bars, spent, ranks = time_bars(run), time_spent(run), _ranks_table(run)
     step = Bar("predicted", tuple(parts(time_terms(run), "step_time_s")))
     if not bars.bars and not step.parts:
         return None
@@ -92,3 +92,23 @@ def _sentence(spent: TimeSpent | None) -> str:
         idle = share_text(spent.device_idle_share)
         sentences.append(f"no kernel ran for {idle} of the time that was watched")
     return f"{'; '.join(sentences)}."
+
+
+def _ranks_table(run: RunFolder) -> Table | None:
+    """A row for each rank, by the last checkpoint; None for a run on one device."""
+    record = run.ranks
+    if record is None:
+        return None
+    rows = [
+        (
+            f"{each.rank}{' (slowest)' * (each == record.slowest)}",
+            each.machine,
+            format_step_time(each.computing_s),
+            format_step_time(each.communication_s),
+            "" if each.memory_bytes is None else format_bytes(each.memory_bytes),
+        )
+        for each in record.ranks
+    ]
+    return table_of(
+        ("Rank", "Machine", "Computing, a step", "Communication, a step", "Peak memory"), rows
+    )

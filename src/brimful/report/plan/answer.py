@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from brimful.base.text import wrapped
-from brimful.base.units import format_between, format_bytes, format_duration, format_money
+from brimful.base.units import format_bytes, format_duration, format_money
 from brimful.planning.job import ANSWERS, SAMPLING, TRAINING, WholeJob
 from brimful.planning.memory import Footprint
-from brimful.planning.plan import Prediction, Verdict
+from brimful.planning.plan import Verdict
 from brimful.planning.surveyed import Surveyed
 from brimful.report.plan.table import Entries, amount_of
+from brimful.report.quantities import memory_of, time_and_cost
 
 VERDICTS: Mapping[Verdict, str] = {
     "fits": "Fits",
@@ -20,13 +21,6 @@ VERDICTS: Mapping[Verdict, str] = {
 }
 LEAST_HEADROOM = 0.01
 """Share of the usable memory; less is said to be none."""
-AMOUNTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
-    ("total_time_s", "billion_tokens_s", "", format_duration),
-    ("cost_usd", "billion_tokens_usd", "no price known", format_money),
-)
-"""Names of time and cost, of the whole run or of a billion tokens; what to say if it is not known;
-and how it is written.
-"""
 
 
 def answer_lines(surveyed: Entries, width: int) -> list[str]:
@@ -55,30 +49,6 @@ def headroom_of(footprint: Footprint) -> str:
     if abs(footprint.headroom_bytes) < least_bytes:
         return "none"
     return format_bytes(footprint.headroom_bytes)
-
-
-def memory_of(used_bytes: float, usable_bytes: float) -> str:
-    """`8.39 of 14.6 GiB`."""
-    used, usable = format_bytes(used_bytes), format_bytes(usable_bytes)
-    number, _, unit = used.rpartition(" ")
-    return f"{number if usable.endswith(f' {unit}') else used} of {usable}"
-
-
-def time_and_cost(predicted: Mapping[str, Prediction], *, intervals: bool) -> str:
-    """`, 4m 15s (1m 50s to 10m 24s), no price known`; empty where no time is predicted."""
-    is_billion = "billion_tokens_s" in predicted
-    if not is_billion and "total_time_s" not in predicted:
-        return ""
-    known, unknown = [], []
-    for whole, billion, none_known, form in AMOUNTS:
-        entry = predicted.get(whole) or predicted.get(billion)
-        if entry is None:
-            unknown.append(none_known)
-            continue
-        between = format_between(form, entry.low, entry.high) if intervals else ""
-        known.append(form(entry.value) + f" ({between})" * bool(between))
-    amounts = ", ".join(known) + " for a billion tokens" * is_billion
-    return "".join(f", {each}" for each in (amounts, *unknown) if each)
 
 
 def _of_one(entry: Surveyed) -> Iterator[str]:

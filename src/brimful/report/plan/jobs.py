@@ -12,7 +12,8 @@ from brimful.integrations.other_tools.job import ReadJob, Sampling
 from brimful.integrations.other_tools.planned import MOST_TRIED, PlannedJob, UnplannedJob
 from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
-from brimful.report.plan.answer import VERDICTS, memory_of
+from brimful.report.plan.answer import VERDICTS
+from brimful.report.quantities import memory_of
 from brimful.report.table import aligned
 
 LABELS: Texts = {
