@@ -47,7 +47,7 @@ from brimful.rehearsal.shipped import (
     name_of,
     widened,
 )
-from brimful.rehearsal.store import NO_FAMILY, Found, StoredFamilies, StoredTraces, canonical_step
+from brimful.rehearsal.store import NO_FAMILY, StoredFamilies, StoredTraces, canonical_step
 from brimful.rehearsal.tracer import record_family
 
 MODELS = (
@@ -248,15 +248,14 @@ class Shipping(StoredFamilies):
         for path in FOLDER.glob("*.zip"):
             self.kept[path.stem] = families_in(path)
 
-    def _load(self, key: TraceFamilyKey, fewest: int) -> Found | None:
+    def _load(self, key: TraceFamilyKey, fewest: int) -> Family | None:
         model_type = str(key.spec.config["model_type"])
         wide = widened(key, defaults_of(model_type))
         if wide is not None and wide[1].blocks > min(NEIGHBOURS) + 3:
             family = self._family(model_type, wide[0], key, wide[1], fewest)
             if family is not None and (own := family.of(wide[1])) is not None:
-                return Found(own, wide[1])
-        family = self._family(model_type, key, key, None, fewest)
-        return None if family is None else Found(family)
+                return own
+        return self._family(model_type, key, key, None, fewest)
 
     def _family(
         self,

@@ -178,8 +178,7 @@ def base_loss_time(
     what = f"{count:,} validation sequences before the first step"
     if base.loss_share < 1:
         what += ", and of the tuned model"
-    value, low, high = evaluation.value, evaluation.low, evaluation.high
-    return {"base_time_s": Prediction(factor * value, factor * low, factor * high, what)}
+    return {"base_time_s": evaluation.times(factor, what)}
 
 
 def base_answers_time(base: BaseScoring | None, times: BaseTimes) -> dict[str, Prediction]:

@@ -5,6 +5,7 @@ energy and cost. No torch.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from brimful.base.text import plural
 from brimful.base.types import Numbers
@@ -20,7 +21,7 @@ from brimful.planning.base_scoring import (
 )
 from brimful.planning.compiling import compile_s
 from brimful.planning.plan import BaseScoring, Plan, Prediction, summed
-from brimful.planning.rounds import AnswerRounds
+from brimful.planning.rounds import rounds_of
 from brimful.planning.spacing import (
     Durations,
     evaluations,
@@ -146,29 +147,21 @@ def costed(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
     """
     plan = respaced(recipe, plan, conditions)
     if recipe.kind.draws_answers:
-        plan = _rounds(recipe, plan).with_peak()
+        plan = rounds_of(recipe, plan).with_peak()
     kept = {name: entry for name, entry in plan.predicted.items() if name not in WHOLE_RUN}
     return replace(plan, predicted=kept | whole_run(recipe, plan, conditions))
 
 
 def respaced(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
     """Return the plan with what `costed` decides; predictions stay."""
-    steps, step_time = plan.total_steps, plan.predicted.get("step_time_s")
     times = of_base = None
-    if steps is not None and step_time is not None:
-        times = _durations(recipe, plan, conditions, step_time, steps)
-        of_base = _base_times(recipe, plan, conditions, times, steps)
+    if plan.total_steps is not None and "step_time_s" in plan.predicted:
+        run = _Run(recipe, plan, conditions, plan.total_steps)
+        times, of_base = run.durations, run.base_times
     settled = conditions.validation_sequences is not None or conditions.train_sequences is not None
     plan = with_spacing(recipe, plan, times, settled=settled, keep=conditions.evaluate_every)
     kept = conditions.base
     return with_base(recipe, replace(plan, base=kept), of_base, kept=kept is not None)
-
-
-def _base_times(
-    recipe: Recipe, plan: Plan, conditions: Conditions, times: Durations, steps: int
-) -> BaseTimes:
-    sequences, _ = _validation_sequences(recipe, conditions, steps)
-    return times_of(recipe, plan, times, sequences.value)
 
 
 def whole_run(
@@ -194,54 +187,146 @@ def whole_run(
     if step_time is None:
         return {}
     if steps is None:
-        billion = _times(step_time, 1e9 / (plan.tokens_per_step), "training alone")
+        billion = step_time.times(1e9 / (plan.tokens_per_step), "training alone")
         predicted = {"billion_tokens_s": billion}
         if conditions.price:
             predicted["billion_tokens_usd"] = cost(billion, conditions.price)
         return predicted
-    training = _times(step_time, steps, plural(steps, "step"))
-    each, sequences = _evaluation(recipe, plan, conditions, step_time, steps)
-    count = evaluations(_interval(recipe, plan, conditions, steps), steps)
-    predicted = {
-        "training_time_s": training,
-        "evaluation_time_s": _times(each, count, f"{count:,} x {sequences}"),
-        "checkpoint_time_s": _checkpoints(recipe, plan, conditions, training, steps, count),
-        "start_time_s": _start(recipe, plan),
-    }
-    times = _durations(recipe, plan, conditions, step_time, steps)
-    of_base = _base_times(recipe, plan, conditions, times, steps)
-    predicted |= base_loss_time(plan.base, of_base, each)
-    predicted |= _reference(recipe, plan, conditions, step_time, steps)
-    if recipe.kind.draws_answers:
-        predicted |= _rounds(recipe, plan).times(steps)
+    run = _Run(recipe, plan, conditions, steps)
+    predicted = run.parts()
     total = total_time(predicted)
     predicted["total_time_s"] = total
     if conditions.power_w:
         predicted["energy_wh"] = energy(total, conditions.power_w)
     if conditions.price is not None:
         predicted["cost_usd"] = cost(total, conditions.price)
-    return predicted | base_answers_time(plan.base, of_base)
+    return predicted | base_answers_time(plan.base, run.base_times)
 
 
-def _durations(
-    recipe: Recipe, plan: Plan, conditions: Conditions, step_time: Prediction, steps: int
-) -> Durations:
-    """Return what the parts of a run are expected to take."""
-    each, _ = _evaluation(recipe, plan, conditions, step_time, steps)
-    return Durations(
-        training_s=step_time.value * steps,
-        start_s=_start(recipe, plan).value,
-        evaluation_s=each.value,
-        checkpoint_s=checkpoint_seconds(recipe, plan, conditions).value,
-    )
+@dataclass(frozen=True)
+class _Run:
+    """A run of so many steps by a plan with step_time_s among its predictions."""
 
+    recipe: Recipe
+    plan: Plan
+    conditions: Conditions
+    steps: int
 
-def _interval(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int) -> int:
-    """Return the steps between evaluations: the plan's, or what another number of steps gets."""
-    if plan.evaluate_every is not None and steps == plan.total_steps:
-        return plan.evaluate_every
-    times = _durations(recipe, plan, conditions, plan.predicted["step_time_s"], steps)
-    return spaced(recipe, steps, times).every
+    def parts(self) -> dict[str, Prediction]:
+        """Return the parts of the total time."""
+        recipe, plan, step_time = self.recipe, self.plan, self.plan.predicted["step_time_s"]
+        training = step_time.times(self.steps, plural(self.steps, "step"))
+        each, what = self.evaluation
+        every = plan.evaluate_every
+        if every is None or self.steps != plan.total_steps:
+            every = spaced(recipe, self.steps, self.durations).every
+        count = evaluations(every, self.steps)
+        predicted = {
+            "training_time_s": training,
+            "evaluation_time_s": each.times(count, f"{count:,} x {what}"),
+            "checkpoint_time_s": self._checkpoints(training, count),
+            "start_time_s": _start(recipe, plan),
+        }
+        predicted |= base_loss_time(plan.base, self.base_times, each)
+        predicted |= self._reference()
+        if recipe.kind.draws_answers:
+            predicted |= rounds_of(recipe, plan).times(self.steps)
+        return predicted
+
+    @cached_property
+    def durations(self) -> Durations:
+        """What the parts of the run are expected to take."""
+        return Durations(
+            training_s=self.plan.predicted["step_time_s"].value * self.steps,
+            start_s=_start(self.recipe, self.plan).value,
+            evaluation_s=self.evaluation[0].value,
+            checkpoint_s=checkpoint_seconds(self.recipe, self.plan, self.conditions).value,
+        )
+
+    @property
+    def base_times(self) -> BaseTimes:
+        """What the model before tuning is expected to take."""
+        return times_of(self.recipe, self.plan, self.durations, self._validation_sequences.value)
+
+    @cached_property
+    def evaluation(self) -> tuple[Prediction, str]:
+        """The time of one evaluation, and in words what it scores."""
+        recipe, sequences = self.recipe, self._validation_sequences
+        what = f"{round(sequences.value):,} validation sequences{self._sizes[2]}"
+        if recipe.kind.draws_answers:
+            questions = max(1, round(sequences.value))
+            written = rounds_of(recipe, self.plan).held_out(questions).time_s
+            if written is not None:
+                return written, what
+        return self._scoring.by(sequences.times(scores_per_sample(recipe)), what), what
+
+    @property
+    def _scoring(self) -> Prediction:
+        """The time of one pass over a sequence without gradients."""
+        recipe, plan = self.recipe, self.plan
+        share, spread = plan.evaluation_share, SHARE_SPREAD
+        if not share:
+            share = FORWARD_SHARE[recipe.adapter is not None, plan.recompute is True]
+            spread = FORWARD_SPREAD
+        each = Prediction(share, share / spread, share * spread, "")
+        return plan.predicted["step_time_s"].by(each).times(1 / recipe.effective_batch)
+
+    def _reference(self) -> dict[str, Prediction]:
+        """Return reference_time_s, the scores of the untrained model that preferences are compared
+        with; nothing where there are none.
+        """
+        of_train, of_held_out = reference_passes(self.recipe)
+        if not of_held_out:
+            return {}
+        train, held_out, note = self._sizes
+        rows = summed([("", train.times(of_train)), ("", held_out.times(of_held_out))], "")
+        what = "to train on and held out" if of_train else "held out"
+        if of_held_out > 1:
+            what += ", with their own answers and with others"
+        basis = f"{round(rows.value):,} sequences {what}, before the first step{note}"
+        return {"reference_time_s": self._scoring.by(rows, basis)}
+
+    @property
+    def _validation_sequences(self) -> Prediction:
+        """How many sequences an evaluation scores."""
+        _, held_out, note = self._sizes
+        is_guess = bool(note)
+        of_split = math.inf if is_guess else held_out.value
+        most = most_scored(self.recipe, self.steps, of_split) or math.inf
+        least = 1.0 if is_guess else 0.0
+        ends = (held_out.value, held_out.low, held_out.high)
+        value, low, high = (max(least, min(end, most)) for end in ends)
+        return Prediction(value, low, high, "")
+
+    @property
+    def _sizes(self) -> tuple[Prediction, Prediction, str]:
+        """The sequences of one epoch and of the validation split, and a note where the latter is a
+        guess.
+        """
+        data, conditions = self.recipe.data, self.conditions
+        share = data.validation / (1 - data.validation - data.test)
+        train, held_out = conditions.train_sequences, conditions.validation_sequences
+        seen = self.steps * self.recipe.effective_batch
+        low, expected, high = (factor * seen for factor in UNREAD_VALIDATION)
+        epoch = Prediction(expected, low, high, "")
+        if train is not None:
+            epoch = Prediction(train, train, train, "")
+        known = held_out or (train and share * train)
+        if known is not None:
+            return epoch, Prediction(known, known, known, ""), ""
+        return epoch, epoch.times(share), ", a guess: the data are not read yet"
+
+    def _checkpoints(self, training: Prediction, evaluated: int) -> Prediction:
+        """Return the time of all checkpoints; there is one beside each of the evaluations."""
+        each = checkpoint_seconds(self.recipe, self.plan, self.conditions)
+
+        def count(training_s: float) -> int:
+            between = saves_between(self.recipe, self.steps, training_s, each.value)
+            return min(self.steps, evaluated + between)
+
+        number = count(training.value)
+        low, high = each.low * count(training.low), each.high * count(training.high)
+        return Prediction(each.value * number, low, high, f"{number:,} of {each.basis}")
 
 
 def total_time(parts: Mapping[str, Prediction]) -> Prediction:
@@ -262,19 +347,14 @@ def energy(total: Prediction, power_w: float) -> Prediction:
         f"{POWER_SHARE[1]:.0%} of {power_w:g} W on average ({POWER_SHARE[0]:.0%} to"
         f" {POWER_SHARE[2]:.0%}), the device alone"
     )
-    return Prediction(total.value * expected, total.low * low, total.high * high, basis)
+    return total.by(Prediction(expected, low, high, ""), basis)
 
 
 def cost(total: Prediction, price: Price) -> Prediction:
     """Return the US dollars of renting the device for a time."""
-    hourly = price.usd_per_hour / 3600
     source = f"{price.source}, read {price.read}" if price.read else f"given by {price.source}"
-    return Prediction(
-        total.value * hourly,
-        total.low * hourly,
-        total.high * hourly,
-        f"{format_money(price.usd_per_hour)} an hour ({source})",
-    )
+    hourly = f"{format_money(price.usd_per_hour)} an hour ({source})"
+    return total.times(price.usd_per_hour / 3600, hourly)
 
 
 def checkpoint_bytes(recipe: Recipe, plan: Plan) -> int:
@@ -298,128 +378,12 @@ def checkpoint_seconds(recipe: Recipe, plan: Plan, conditions: Conditions) -> Pr
     )
 
 
-def _times(each: Prediction, count: float, basis: str) -> Prediction:
-    return Prediction(each.value * count, each.low * count, each.high * count, basis)
-
-
-def _spread(low_expected_high: tuple[float, float, float], basis: str) -> Prediction:
-    low, expected, high = low_expected_high
-    return Prediction(expected, low, high, basis)
-
-
 def _start(recipe: Recipe, plan: Plan) -> Prediction:
+    low, expected, high = START_S.get(str(plan.device["kind"]), START_S[""])
+    compiling = ""
+    if plan.compile:
+        compiling_s = compile_s(recipe, plan.device["name"], plan.precision)
+        low, expected, high = low + compiling_s[0], expected + compiling_s[1], high + compiling_s[2]
+        compiling = f", {format_duration(compiling_s[1])} of it for compiling"
     outside = "loading libraries and reading data come before"
-    start_s = START_S.get(str(plan.device["kind"]), START_S[""])
-    if not plan.compile:
-        return _spread(start_s, f"to the first step; {outside}")
-    compiling_s = compile_s(recipe, plan.device["name"], plan.precision)
-    low, expected, high = (
-        start + compiling for start, compiling in zip(start_s, compiling_s, strict=True)
-    )
-    return Prediction(
-        expected,
-        low,
-        high,
-        f"to the first step, {format_duration(compiling_s[1])} of it for compiling; {outside}",
-    )
-
-
-def _evaluation(
-    recipe: Recipe, plan: Plan, conditions: Conditions, step_time: Prediction, steps: int
-) -> tuple[Prediction, str]:
-    """Return the time of one evaluation, and in words what it scores."""
-    sequences, note = _validation_sequences(recipe, conditions, steps)
-    what = f"{round(sequences.value):,} validation sequences{note}"
-    if recipe.kind.draws_answers:
-        written = _rounds(recipe, plan).held_out(max(1, round(sequences.value))).time_s
-        if written is not None:
-            return written, what
-    each = _scoring(recipe, plan, step_time)
-    passes = scores_per_sample(recipe)
-    return _product(each, _times(sequences, passes, ""), what), what
-
-
-def _rounds(recipe: Recipe, plan: Plan) -> AnswerRounds:
-    return AnswerRounds(recipe, plan, int(plan.device.get("memory_bytes") or 0))
-
-
-def _scoring(recipe: Recipe, plan: Plan, step_time: Prediction) -> Prediction:
-    """Return the time of one pass over a sequence without gradients."""
-    share, spread, batch = plan.evaluation_share, SHARE_SPREAD, recipe.effective_batch
-    if not share:
-        share = FORWARD_SHARE[recipe.adapter is not None, plan.recompute is True]
-        spread = FORWARD_SPREAD
-    each = _spread((share / spread, share, share * spread), "")
-    return _times(_product(step_time, each, ""), 1 / batch, "")
-
-
-def _product(left: Prediction, right: Prediction, basis: str) -> Prediction:
-    """Return the product of two positive numbers."""
-    return Prediction(left.value * right.value, left.low * right.low, left.high * right.high, basis)
-
-
-def _reference(
-    recipe: Recipe, plan: Plan, conditions: Conditions, step_time: Prediction, steps: int
-) -> dict[str, Prediction]:
-    """Return reference_time_s, the scores of the untrained model that preferences are compared
-    with; nothing where there are none.
-    """
-    of_train, of_held_out = reference_passes(recipe)
-    if not of_held_out:
-        return {}
-    train, held_out, note = _sizes(recipe, conditions, steps)
-    rows = summed([("", _times(train, of_train, "")), ("", _times(held_out, of_held_out, ""))], "")
-    what = "to train on and held out" if of_train else "held out"
-    if of_held_out > 1:
-        what += ", with their own answers and with others"
-    basis = f"{round(rows.value):,} sequences {what}, before the first step{note}"
-    return {"reference_time_s": _product(_scoring(recipe, plan, step_time), rows, basis)}
-
-
-def _validation_sequences(
-    recipe: Recipe, conditions: Conditions, steps: int
-) -> tuple[Prediction, str]:
-    """Return how many sequences an evaluation scores, and a note where that is a guess."""
-    _, held_out, note = _sizes(recipe, conditions, steps)
-    is_guess = bool(note)
-    most = most_scored(recipe, steps, math.inf if is_guess else held_out.value) or math.inf
-    least = 1.0 if is_guess else 0.0
-    ends = (held_out.low, held_out.value, held_out.high)
-    low, expected, high = (max(least, min(end, most)) for end in ends)
-    return _spread((low, expected, high), ""), note
-
-
-def _sizes(
-    recipe: Recipe, conditions: Conditions, steps: int
-) -> tuple[Prediction, Prediction, str]:
-    """Return the sequences of one epoch and of the validation split, and a note where the latter is
-    a guess.
-    """
-    share = recipe.data.validation / (1 - recipe.data.validation - recipe.data.test)
-    train, held_out = conditions.train_sequences, conditions.validation_sequences
-    seen = steps * recipe.effective_batch
-    low, expected, high = (factor * seen for factor in UNREAD_VALIDATION)
-    epoch = _spread((low, expected, high) if train is None else (train,) * 3, "")
-    known = held_out or (train and share * train)
-    if known is not None:
-        return epoch, _spread((known,) * 3, ""), ""
-    return epoch, _times(epoch, share, ""), ", a guess: the data are not read yet"
-
-
-def _checkpoints(
-    recipe: Recipe,
-    plan: Plan,
-    conditions: Conditions,
-    training: Prediction,
-    steps: int,
-    evaluated: int,
-) -> Prediction:
-    """Return the time of all checkpoints; there is one beside each of the evaluations."""
-    each = checkpoint_seconds(recipe, plan, conditions)
-
-    def count(training_s: float) -> int:
-        return min(steps, evaluated + saves_between(recipe, steps, training_s, each.value))
-
-    number = count(training.value)
-    low, high = each.low * count(training.low), each.high * count(training.high)
-    return Prediction(each.value * number, low, high, f"{number:,} of {each.basis}")
+    return Prediction(expected, low, high, f"to the first step{compiling}; {outside}")

@@ -139,6 +139,7 @@ class Family:
         lowest: The smallest micro-batch it holds for.
         weight_rows: For a model that is divided among devices, the greatest common divisor of the
             rows of its weights. The family serves each number of devices that divides it.
+        widths: Widths of the network in question, where the family is of every one.
     """
 
     trace: Trace
@@ -150,6 +151,7 @@ class Family:
     rows: BlockRows
     lowest: int
     weight_rows: int = 1
+    widths: Widths | None = None
 
     def serves(self, ranks: int) -> bool:
         """Return whether so many devices each hold the same number of rows of every weight."""
@@ -162,15 +164,11 @@ class Family:
             return None
         rows = dataclasses.replace(self.rows, all=ALIKE * widths.blocks)
         one = dataclasses.replace(self.segments[0], times=more)
-        return dataclasses.replace(self, segments=(one,), rows=rows)
+        return dataclasses.replace(self, segments=(one,), rows=rows, widths=widths)
 
-    def at(self, spec: StepSpec, widths: Widths | None = None) -> ParametricTrace:
+    def at(self, spec: StepSpec) -> ParametricTrace:
         """Return the trace of a step with this spec's sequence length and rank. It holds for every
         micro-batch, or for one only if the key has one.
-
-        Args:
-            spec: The step.
-            widths: The widths of the network, where the family is of every one.
         """
         size = StepSize(
             1,
@@ -181,7 +179,7 @@ class Family:
             spec.ranks,
             self.weight_rows // spec.ranks,
         )
-        values_3K = np.array([each.lines(size, widths) for each in self.terms], np.int64).T
+        values_3K = np.array([each.lines(size, self.widths) for each in self.terms], np.int64).T
         constant_K = values_3K[0]
         trace, origin_S = self._long
         parameters, trainable = self._grown("parameters", constant_K)

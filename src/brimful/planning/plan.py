@@ -38,6 +38,15 @@ class Prediction:
     high: float
     basis: str
 
+    def times(self, factor: float, basis: str = "") -> "Prediction":
+        """Return so many of the same."""
+        return Prediction(self.value * factor, self.low * factor, self.high * factor, basis)
+
+    def by(self, other: "Prediction", basis: str = "") -> "Prediction":
+        """Return the product with another positive number."""
+        ends = self.low * other.low, self.high * other.high
+        return Prediction(self.value * other.value, *ends, basis)
+
 
 @dataclass(frozen=True)
 class BaseScoring:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from brimful.base.arrays import Ints
+from brimful.planning.architecture import LETTERS, Widths
 from brimful.planning.block_rows import BlockRows, Irregular
 from brimful.planning.family import LAUNCHES, BlockSegment, Family, Sums, joined_sums
 from brimful.planning.family_key import TraceFamilyKey
@@ -55,7 +56,8 @@ class Recordings:
         longer: The blocks of the checks.
         times: How many times the model has what the checks have more.
         weight_rows: As in `Family`.
-        letters: Letters of widths that are open, but for those that are another's.
+        networks: Widths of the networks by the number of a member, where the family is of every
+            one.
     """
 
     key: TraceFamilyKey
@@ -65,7 +67,7 @@ class Recordings:
     longer: str
     times: int = 0
     weight_rows: int = 1
-    letters: str = ""
+    networks: tuple[Widths, ...] = ()
 
     def refuse_unlike(self) -> None:
         """Raise Irregular if recordings with the same number of blocks differ in more than
@@ -125,7 +127,10 @@ class Recordings:
 
     @cached_property
     def _products(self) -> Products:
-        return Products(self.key, self.few, self.checks, self._stretches, self.letters)
+        letters = LETTERS if self.networks else ""
+        if any(each.values["n"] == each.values["g"] for each in self.networks):
+            letters = letters.replace("g", "")  # it is n
+        return Products(self.key, self.few, self.checks, self._stretches, letters)
 
     @property
     def _first(self) -> Trace:

@@ -241,9 +241,7 @@ class AnswerRounds:
             for shares in (learned_share(self.recipe), ALL)
         )
         low, value, high = (whole / some for whole, some in zip(every, learned, strict=True))
-        whole = {
-            "step_time_s": Prediction(step.value * value, step.low * low, step.high * high, "")
-        }
+        whole = {"step_time_s": step.by(Prediction(value, low, high, ""))}
         if (tokens := self.plan.predicted.get("tokens_per_s")) is not None:
             whole["tokens_per_s"] = replace(tokens, value=tokens.value / value)
         return replace(self.plan, predicted={**self.plan.predicted, **whole})
@@ -265,13 +263,17 @@ class AnswerRounds:
             else min(compared_rounds(self.recipe), self.count(steps))
         )
         passes = share * self.rules.batches * rounds
-        value, low, high = (passes * t for t in (step_time.value, step_time.low, step_time.high))
-        scored = Prediction(value, low, high, "a pass without gradients over each answer")
+        scored = step_time.times(passes, "a pass without gradients over each answer")
         found = {
             "verifying_time_s": verdicts_time(self.count(steps), self.asked),
             "scoring_time_s": scored,
         }
         return found if drawn is None else {"sampling_time_s": drawn} | found
+
+
+def rounds_of(recipe: Recipe, plan: Plan) -> AnswerRounds:
+    """Return the rounds of a run that has all of the memory of its plan's device."""
+    return AnswerRounds(recipe, plan, int(plan.device.get("memory_bytes") or 0))
 
 
 def computed_share(recipe: Recipe, mean_positions: float, device_kind: str) -> float:
@@ -329,6 +331,6 @@ def seconds_of_round(recipe: Recipe, plan: Plan) -> Numbers:
     """
     if not recipe.kind.draws_answers or "step_time_s" not in plan.predicted:
         return {}
-    rounds = AnswerRounds(recipe, plan, int(plan.device.get("memory_bytes") or 0))
+    rounds = rounds_of(recipe, plan)
     times = rounds.times(rounds.rules.updates)
     return {f"round_{name}": each.value for name, each in times.items()}

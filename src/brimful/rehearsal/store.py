@@ -8,13 +8,11 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from brimful.base.errors import PlanError
 from brimful.base.garbage import importing
 from brimful.base.kept_values import kept_value, read_whole, write_whole
-from brimful.planning.architecture import Widths
 from brimful.planning.block_rows import Irregular
 from brimful.planning.family import Family
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
@@ -34,23 +32,6 @@ _SOURCES = ("rehearsal", "training", "model", "evaluation", "planning", "hardwar
 """Folders of the code that decides what replays give."""
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A family.
-
-    Attributes:
-        family: It, perhaps of all networks of a structure.
-        widths: The widths of the network in question, then.
-    """
-
-    family: Family
-    widths: Widths | None = None
-
-    def at(self, spec: StepSpec) -> ParametricTrace:
-        """Return the trace of a step."""
-        return self.family.at(spec, self.widths)
-
-
 class StoredFamilies:
     """Families, each recorded when it is first needed; the last used stay in memory.
 
@@ -61,9 +42,9 @@ class StoredFamilies:
 
     def __init__(self, folder: Path | None, shipped: Path | None = FOLDER) -> None:
         self.folder, self._shipped = folder, Shipped(shipped)
-        self._made: dict[TraceFamilyKey, Found | None] = {}
+        self._made: dict[TraceFamilyKey, Family | None] = {}
 
-    def find(self, key: TraceFamilyKey, fewest: int = 0) -> Found | None:
+    def find(self, key: TraceFamilyKey, fewest: int = 0) -> Family | None:
         """Return a family; None where steps of this kind have none.
 
         Args:
@@ -87,14 +68,13 @@ class StoredFamilies:
             return None
         return self.folder / families_folder() / name_of(key, self._shipped.about(key).defaults)
 
-    def _load(self, key: TraceFamilyKey, fewest: int) -> Found | None:
+    def _load(self, key: TraceFamilyKey, fewest: int) -> Family | None:
         defaults = self._shipped.about(key).defaults
         wide = widened(key, defaults)
         if wide is not None:
             family = _read(self._shipped.read(key, name_of(wide[0], defaults)))
-            family = family and family.of(wide[1])
-            if family is not None:
-                return Found(family, wide[1])
+            if family is not None and (own := family.of(wide[1])) is not None:
+                return own
         path = self.path(key)
         for content in (
             self._shipped.read(key, name_of(key, defaults)),
@@ -103,11 +83,11 @@ class StoredFamilies:
             if content == NO_FAMILY:
                 return None
             if (family := _read(content)) is not None:
-                return Found(family)
+                return family
         made = _recorded(key, fewest)
         if path is not None:
             write_whole(path, NO_FAMILY if made is None else to_bytes(made))
-        return None if made is None else Found(made)
+        return made
 
 
 def families_folder() -> str:
@@ -237,7 +217,7 @@ class StoredTraces:
             except Unrecorded as unrecorded:
                 problem = unrecorded
                 continue
-            if found is not None and (key is keys[-1] or found.family.serves(self._spec.ranks)):
+            if found is not None and (key is keys[-1] or found.serves(self._spec.ranks)):
                 return key, found.at(self._spec)
         if problem is not None:
             raise problem
@@ -250,7 +230,7 @@ class StoredTraces:
             return None
         key = self._all[0]
         like = self._families.find(key)
-        fewest = 0 if like is None else len(like.family.rows.few)
+        fewest = 0 if like is None else len(like.rows.few)
         found = self._families.find(dataclasses.replace(key, is_single=True), fewest)
         return None if found is None else found.at(self._spec)
 

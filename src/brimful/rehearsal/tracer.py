@@ -3,7 +3,6 @@ of the loss.
 """
 
 import dataclasses
-import json
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,11 +15,11 @@ from torch._subclasses.fake_tensor import (
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
-from brimful.base.types import Counts, JsonDict
+from brimful.base.types import Counts
 from brimful.model import attention
 from brimful.model.blocks import named_blocks_of
 from brimful.model.quiet import quiet_logger
-from brimful.planning.architecture import LETTERS, SMALL_STATES, Widths, values_of, widths
+from brimful.planning.architecture import SMALL_STATES, Widths, values_of, widths
 from brimful.planning.block_rows import (
     ALIKE,
     NEIGHBOURS,
@@ -104,26 +103,25 @@ def record_family(key: TraceFamilyKey, example: Widths | None = None, fewest: in
     with without_garbage_collector(), ExitStack() as stack:
         with _as_plan_error(key.spec):
             stack.enter_context(compiler_of(key.spec))
-        networks = None if example is None else _networks(key, example)
-        row, examples = _row_of(key, networks)
+        networks = () if example is None else _networks(key, example)
+        row, examples = _row_of(key)
         _refuse_mixed_states(key)
         weight_rows = _weight_rows(key)
-        letters = "" if example is None else _letters(example)
-        first = Recordings(key, (), (), BlockRows(row, row), row, 0, weight_rows, letters)
+        first = Recordings(key, (), (), BlockRows(row, row), row, 0, weight_rows, networks)
         for few, neighbours in examples:
             if len(few) < fewest:
                 continue
             made = dataclasses.replace(first, rows=BlockRows(few, row))
             try:
-                return _from_members(made, _longer(made, neighbours, networks), networks)
+                return _from_members(made, _longer(made, neighbours))
             except Irregular as irregular:
                 problem = irregular
             if key.spec.config_json in _UNEVEN:
                 break
         if key.micro_batch:  # as it is
-            return _with_members(first, [0], None).family().pruned()
+            return _with_members(first, [0]).family().pruned()
         if key.spec.config_json in _UNEVEN and _may_record_all(key):
-            return _from_members(first, {row: 0}, networks)
+            return _from_members(first, {row: 0})
     raise problem
 
 
@@ -134,51 +132,48 @@ def _may_record_all(key: TraceFamilyKey) -> bool:
     return key.is_alone and not key.micro_batch and key.spec.compiled == "none"
 
 
-def _from_members(first: Recordings, longer: Counts, networks: tuple[Widths, ...] | None) -> Family:
+def _from_members(first: Recordings, longer: Counts) -> Family:
     """Return the family from its first small member and as many more as it takes: two determine the
     products of all sizes, the third tells those apart that agree in two, and sums.
 
     Args:
         first: What the members share.
         longer: Rows of further recordings, and how often the model has what each has more.
-        networks: Their widths, where the family is of every one.
 
     Raises:
         Irregular: also with all members sizes are no products.
     """
-    key, few = first.key, _with_members(first, [0], networks)
+    key, few = first.key, _with_members(first, [0])
     for row in (*longer, few.rows.all):
         try:
             if row != few.rows.few:  # else further ones are made in vain
                 stretch(few.few[0].trace, BlockRows(few.rows.few, row))
         except Irregular:
-            if few.rows.few == shortened(few.rows.all, max(NEIGHBOURS)) and networks is None:
+            if few.rows.few == shortened(few.rows.all, max(NEIGHBOURS)) and not few.networks:
                 _UNEVEN.add(key.spec.config_json)
             raise
     if key.micro_batch:
-        return _family(few, longer, 0, networks)
+        return _family(few, longer, 0)
     sums = bool(key.sums) and (key.in_parts or key.spec.loss == "chunked")
-    few, problem = _with_members(few, [1, 2] if sums else [1], networks), Irregular()
+    few, problem = _with_members(few, [1, 2] if sums else [1]), Irregular()
     for number in _checks_of(key):
         try:
             try:
-                return _family(few, longer, number, networks)
+                return _family(few, longer, number)
             except TooFew:
-                few = _with_members(few, range(len(few.few), 3), networks)
-                return _family(few, longer, number, networks)
+                few = _with_members(few, range(len(few.few), 3))
+                return _family(few, longer, number)
         except Irregular as irregular:
             problem = irregular
     raise problem
 
 
-def _family(
-    few: Recordings, longer: Counts, number: int, networks: tuple[Widths, ...] | None
-) -> Family:
+def _family(few: Recordings, longer: Counts, number: int) -> Family:
     """Return the family that the recordings give, after each of the longer rows was recorded, too,
     as a check.
     """
     made = [
-        _checked(dataclasses.replace(few, longer=row, times=times), number, networks).family()
+        _checked(dataclasses.replace(few, longer=row, times=times), number).family()
         for row, times in longer.items()
     ]
     if any(each.work is None for each in made):
@@ -205,18 +200,13 @@ def _members_of(key: TraceFamilyKey) -> tuple[tuple[int, float, int, float], ...
     return _SINGLE_MEMBERS if key.is_single else _MEMBERS
 
 
-def _letters(example: Widths) -> str:
-    every_head = example.values["n"] == example.values["g"]
-    return LETTERS.replace("g", "") if every_head else LETTERS
-
-
 def _networks(key: TraceFamilyKey, example: Widths) -> tuple[Widths, ...]:
     """Return widths that have no factors in common by which products could be mistaken. For an
     8-bit optimizer they are so wide that no weight counts as small: counts of shared scales are
     exact there, which rounding up hides in narrow networks. They are narrow if the example is.
     """
     large = example.values["h"] >= SMALL_STATES or "8bit" not in key.spec.optimizer
-    every_head = "g" not in _letters(example)
+    every_head = example.values["n"] == example.values["g"]
     hidden = (5162, 5559, 5842, 6014, 6215) if large else (1310, 1221, 1246, 1378, 1435)
     heads = (
         ((58, 2), (51, 3), (46, 2), (62, 2), (55, 5))
@@ -236,16 +226,14 @@ def _networks(key: TraceFamilyKey, example: Widths) -> tuple[Widths, ...]:
     )
 
 
-def _row_of(
-    key: TraceFamilyKey, networks: tuple[Widths, ...] | None
-) -> tuple[str, list[tuple[str, int]]]:
+def _row_of(key: TraceFamilyKey) -> tuple[str, list[tuple[str, int]]]:
     """Return the row of a model's blocks, and short ones to record, each with the neighbours that
     are alike there; the whole one where no short one stands for it.
     """
-    if networks is not None:
+    if key.any_width:
         row = ALIKE * _BLOCKS
         return row, [(shortened(row, each), each) for each in NEIGHBOURS]
-    config = config_of(_spec_of(key, 0, None))
+    config = config_of(_spec_of(key))
     kinds = kinds_of_blocks(config)
     letters = {kind: chr(ord(ALIKE) + place) for place, kind in enumerate(dict.fromkeys(kinds))}
     row = "".join(letters[kind] for kind in kinds)
@@ -260,14 +248,14 @@ def _row_of(
     return row, [each for each in few if len(each[0]) + 1 < len(row)] or whole
 
 
-def _longer(made: Recordings, neighbours: int, networks: tuple[Widths, ...] | None) -> Counts:
+def _longer(made: Recordings, neighbours: int) -> Counts:
     """Return rows of further recordings; see `longer_rows`. There are none for a whole row."""
     few = made.rows.few
     if few == made.rows.all:
         return {few: 0}
     like = {letter: letter for letter in few}
     if len(like) > 1:
-        spec = _spec_of(made.key, 0, None)
+        spec = _spec_of(made.key)
         model = plain_model(spec, _shorter(config_of(spec), few, made.rows.all))
         weights: dict[str, str] = {}
         blocks = named_blocks_of(model)[1]
@@ -295,7 +283,7 @@ def _refuse_mixed_states(key: TraceFamilyKey) -> None:
     """
     if not key.has_rank or key.any_width or "8bit" not in key.spec.optimizer:
         return
-    spec = _spec_of(key, 0, None)
+    spec = _spec_of(key)
     config = config_of(spec)
     if not getattr(config, "num_kv_shared_layers", 0):
         config = with_layers(config, range(1))
@@ -316,7 +304,7 @@ def _weight_rows(key: TraceFamilyKey) -> int:
     """
     if not key.in_parts:
         return 1
-    spec = _spec_of(key, 0, None)
+    spec = _spec_of(key)
     rows = rows_in_common(
         meta_model(spec, with_layers(config_of(spec), range(1))), with_ranks=False
     )
@@ -346,54 +334,48 @@ def _size_of(key: TraceFamilyKey, number: int, rows: int = 1) -> StepSize:
     return StepSize(micro_batch, length, rank, scored, piece, ranks, rows // ranks)
 
 
-def _spec_of(key: TraceFamilyKey, number: int, network: Widths | None) -> StepSpec:
-    return _with_widths(key.member(_size_of(key, number)), network)
+def _spec_of(key: TraceFamilyKey) -> StepSpec:
+    """Return the first small member."""
+    return key.member(_size_of(key, 0))
 
 
-def _with_widths(spec: StepSpec, network: Widths | None) -> StepSpec:
-    if network is None:
-        return spec
-    structure: JsonDict = json.loads(spec.config_json)
-    config = canonical({**structure, **values_of(network)})
-    return dataclasses.replace(spec, config_json=config)
-
-
-def _with_members(
-    made: Recordings, numbers: Iterable[int], networks: tuple[Widths, ...] | None
-) -> Recordings:
+def _with_members(made: Recordings, numbers: Iterable[int]) -> Recordings:
     """Record further small members. Raises Irregular at the first that differs from the others."""
     for number in numbers:
-        member = _member(
-            made,
-            _size_of(made.key, number, made.weight_rows),
-            _at(networks, number),
-            made.rows.few,
-        )
+        size = _size_of(made.key, number, made.weight_rows)
+        member = _member(made, size, number, made.rows.few)
         made = dataclasses.replace(made, few=(*made.few, member))
         made.refuse_unlike()
     return made
 
 
-def _checked(few: Recordings, number: int, networks: tuple[Widths, ...] | None) -> Recordings:
+def _checked(few: Recordings, number: int) -> Recordings:
     """Return the recordings with those that check them, with more blocks where there are more."""
     sizes = [_size_of(few.key, number, few.weight_rows)]
     if few.key.in_parts:
         rank = _LAST_RANK if few.key.has_rank else 1
         part = few.weight_rows // _LAST_RANKS
         sizes.append(dataclasses.replace(sizes[0], rank=rank, ranks=_LAST_RANKS, part=part))
-    checks = [_member(few, size, _at(networks, number), few.longer) for size in sizes]
+    checks = [_member(few, size, number, few.longer) for size in sizes]
     return dataclasses.replace(few, checks=tuple(checks))
 
 
-def _at(networks: tuple[Widths, ...] | None, number: int) -> Widths | None:
-    return None if networks is None else networks[number]
-
-
-def _member(made: Recordings, size: StepSize, network: Widths | None, row: str) -> SmallRecording:
-    spec = _with_widths(made.key.member(size), network)
+def _member(made: Recordings, size: StepSize, number: int, row: str) -> SmallRecording:
+    spec, network = made.key.member(size), None
+    if made.networks:
+        network = made.networks[number]
+        config = canonical({**spec.config, **values_of(network)})
+        spec = dataclasses.replace(spec, config_json=config)
     shorter = _shorter(config_of(spec), row, made.rows.all)
     trace = _record(spec, shorter, size.micro_batch, made.key.evaluation_factors)
     return SmallRecording(size, network, trace)
+
+
+def _record(
+    spec: StepSpec, config: PretrainedConfig, micro_batch: int, factors: tuple[int, int]
+) -> Trace:
+    with _as_plan_error(spec):
+        return record_training(spec, config, micro_batch, *factors)
 
 
 def _shorter(config: PretrainedConfig, row: str, whole: str) -> PretrainedConfig:
@@ -404,13 +386,6 @@ def _shorter(config: PretrainedConfig, row: str, whole: str) -> PretrainedConfig
         return with_layers(config, range(len(row)))
     middle = (whole.index(letter, 1) for letter in row[1:-1])
     return with_layers(config, [0, *middle, len(whole) - 1])
-
-
-def _record(
-    spec: StepSpec, config: PretrainedConfig, micro_batch: int, factors: tuple[int, int]
-) -> Trace:
-    with _as_plan_error(spec):
-        return record_training(spec, config, micro_batch, *factors)
 
 
 @contextmanager
