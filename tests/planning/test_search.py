@@ -35,7 +35,7 @@ from brimful.planning.search import (
     search,
 )
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
-from brimful.planning.timing import step_time
+from brimful.planning.timing import Scale, step_time
 from brimful.planning.work import PARTS, IrregularWork, Work
 
 Preparing = Callable[..., Prepared]
@@ -493,7 +493,11 @@ def test_compiling_gains_what_timed_passes_leave_to_gain(
     """
     eager, compiled = (
         search(
-            prepared(f"plan.compile={text}"), tracer, rates(host_s=1e-2), 100, fusible=fusible
+            prepared(f"plan.compile={text}"),
+            tracer,
+            rates(host_s=1e-2),
+            100,
+            Scale(fusible=fusible),
         ).taken.time
         for text in ("false", "true")
     )
@@ -515,7 +519,7 @@ def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measu
     steps = round(1.5 * COLD_S[1] / saved_s / 2)
 
     one, slow = (
-        search(prepared(), tracer, rates(host_s=1e-2), steps, factor_at=lambda size, by=by: by)
+        search(prepared(), tracer, rates(host_s=1e-2), steps, Scale(lambda size, by=by: by))
         for by in (1.0, 3.0)
     )
 
@@ -534,7 +538,7 @@ def test_what_a_pass_was_timed_to_cost_decides_how_many_there_are(
         return 1 + 0.1 * len(split(64, size))
 
     small = search(ready, tracer, rates(host_s=1e-6), 100)
-    large = search(ready, tracer, rates(host_s=1e-6), 100, factor_at=timed)
+    large = search(ready, tracer, rates(host_s=1e-6), 100, Scale(timed))
 
     assert small.taken.micro_batch == 1
     assert large.taken.micro_batch == large.largest > 1
@@ -594,7 +598,9 @@ def test_a_step_has_the_passes_and_the_padding_of_the_data(
     )
     values = {"fill": 0.5, "scored": 1 / 3}
 
-    times = [search(each, tracer, rates(), 10, **values).taken.time for each in (read, laid_out)]
+    times = [
+        search(each, tracer, rates(), 10, Scale(**values)).taken.time for each in (read, laid_out)
+    ]
 
     assert read.passes_of_step(4, 0.5, 1 / 3) == ((4,) * 16, 0.5, 1 / 3)
     sizes, fill, scored = laid_out.passes_of_step(4, 0.5, 1 / 3)

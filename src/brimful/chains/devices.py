@@ -184,7 +184,7 @@ def facts_of(device: Device, *, measures: bool = False, **known: Any) -> Facts:
         known: Further fields of Facts.
     """
     rates = rates_of(device)
-    correction = None
+    correction = calibration.NOT_CORRECTED
     if rates is not None and device.is_present:
         basis = calibration.basis_of(rates, device)
         correction = calibration.correction(

@@ -167,6 +167,9 @@ class Correction:
     median: float = 1.0
 
 
+NOT_CORRECTED = Correction()
+
+
 def load(device: Device, threads: int | None = None) -> Calibration | None:
     """Return the stored calibration if it holds for this torch and number of threads (default: the
     device's), else None; `reason` returns why.
@@ -319,7 +322,7 @@ def correction(
     """
     ratios = list(_ratios(stored(device_name), name, basis))[-LAST_RUNS:]
     if not ratios:
-        return Correction()
+        return NOT_CORRECTED
     logs = [math.log(ratio) for ratio in ratios]
     n, middle = len(logs), statistics.median(logs)
     spread = 1.645 * 1.4826 * statistics.median(abs(value - middle) for value in logs)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from brimful.base.errors import PlanError
 from brimful.base.text import plural
 from brimful.base.units import format_bytes
-from brimful.hardware.calibration import Correction, basis_of
+from brimful.hardware.calibration import NOT_CORRECTED, Correction, basis_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import (
@@ -41,7 +41,7 @@ from brimful.planning.survey import (
     prepare,
 )
 from brimful.planning.timed import Level, StepTimer, TimedStep, basis_of_passes, level_of
-from brimful.planning.timing import WAITS, StepTime, share_of
+from brimful.planning.timing import WAITS, Scale, StepTime, share_of
 from brimful.recipe import Recipe
 from brimful.recipe.rewards import learned_share
 
@@ -84,7 +84,7 @@ class Facts:
     process_bytes: int = 0
     model: ModelFacts | None = None
     rates: Rates | None = None
-    correction: Correction | None = None
+    correction: Correction = NOT_CORRECTED
     timer: StepTimer | None = None
     tokens_per_step: int | None = None
     fill: float = 1.0
@@ -106,9 +106,9 @@ class Facts:
                 spec: StepSpec, micro_batch: int, seconds: float, scored: float
             ) -> TimedStep | None:
                 timed = timer(spec, micro_batch, seconds, scored)
-                return None if timed is None else replace(timed, correction=Correction())
+                return None if timed is None else replace(timed, correction=NOT_CORRECTED)
 
-        return replace(self, correction=None, timer=plain, residuals_of=None)
+        return replace(self, correction=NOT_CORRECTED, timer=plain, residuals_of=None)
 
 
 @dataclass(frozen=True)
@@ -214,16 +214,9 @@ def derive_with_memory(
         if first is not None:
             first(_derived(prepared, facts, found, total_steps, None))
 
-    result = search(
-        prepared,
-        tracer,
-        facts.rates,
-        total_steps,
-        factor_at=lambda micro_batch: (facts.correction or Correction()).factor,
-        fill=facts.fill,
-        scored=facts.scored,
-        first=None if first is None else tell,
-    )
+    scale = Scale(lambda micro_batch: facts.correction.factor, None, facts.fill, facts.scored)
+    told = None if first is None else tell
+    result = search(prepared, tracer, facts.rates, total_steps, scale, first=told)
     if prepared.makes_kernels:
         quicker = fp32_where_quicker(
             prepared.choices["precision"], device, result.taken.time, facts.expected_fill
@@ -232,20 +225,10 @@ def derive_with_memory(
             return derive_with_memory(recipe, device, tracer, given, sharing, first, quicker)
     level = None
     if facts.timer is not None and facts.rates is not None and result.largest:
-        level = level_of(
-            prepared, facts.timer, facts.rates, result, total_steps, facts.fill, facts.scored
-        )
+        level = level_of(prepared, facts.timer, facts.rates, result, total_steps, scale)
     if level is not None:
-        result = search(
-            prepared,
-            tracer,
-            facts.rates,
-            total_steps,
-            factor_at=level.factor_at,
-            fusible=level.passes.fusible,
-            fill=facts.fill,
-            scored=facts.scored,
-        )
+        scale = replace(scale, factor_at=level.factor_at, fusible=level.passes.fusible)
+        result = search(prepared, tracer, facts.rates, total_steps, scale)
     return _derived(prepared, facts, result, total_steps, level)
 
 
@@ -253,7 +236,7 @@ def _of_small_steps(rates: Rates, prepared: Prepared, facts: Facts, steps: int |
     """Return the rates with what those of operators do not say of a run on a CPU: attention goes
     example by example, and kernels are made in every pass or in the first step only.
     """
-    precision = str(prepared.choices["precision"].value)
+    precision = prepared.precision
     is_packed = prepared.choices["attention"].value == PACKED_ATTENTION
     each_s = EXAMPLE_S.get(precision, 0.0) * is_packed
     kernel_s = facts.new_product_s * (precision == "bf16")
@@ -307,7 +290,7 @@ def _plan(
             name: each * seconds / taken.time.seconds for name, each in taken.time.terms.items()
         }
         evaluation_share = _evaluation_share(recipe, taken, taken.time)
-    correction, basis = facts.correction or Correction(), ""
+    correction, basis = facts.correction, ""
     if level is not None:
         correction, basis = level.correction, basis_of_passes(level.passes, device.threads)
     elif facts.rates is not None:
@@ -315,15 +298,14 @@ def _plan(
     earlier = earlier_runs_choice(
         prepared.target.residuals,
         footprint.correction_bytes,
-        correction if runs else Correction(),
+        correction if runs else NOT_CORRECTED,
     )
-    precision = str(choices["precision"].value)
     return Plan(
         recipe=recipe.name,
         device=device.to_json(),
         choices=tuple(_decided(prepared, result, earlier)),
         micro_batches=split(recipe.effective_batch, taken.micro_batch),
-        precision=precision,
+        precision=prepared.precision,
         attention=str(choices["attention"].value),
         recompute=taken.recompute,
         compile=taken.compiled,
@@ -346,7 +328,7 @@ def _plan(
         correction=correction.factor,
         rates_basis=basis,
         # What an untraced compiled step takes says nothing about the eager one that is predicted.
-        memory_kind="" if result.untraced else memory_kind(recipe, precision),
+        memory_kind="" if result.untraced else memory_kind(recipe, prepared.precision),
         memory_correction_bytes=footprint.correction_bytes,
     )
 
@@ -389,10 +371,7 @@ def _times(
         return {}
     recipe, device = prepared.recipe, prepared.device
     if level is None:
-        correction, (low, high) = (
-            facts.correction or Correction(),
-            share_of(facts.rates, taken.time),
-        )
+        correction, (low, high) = facts.correction, share_of(facts.rates, taken.time)
         basis = f"every operator's arithmetic and bytes; {facts.rates.source}"
     else:
         correction, (low, high) = level.correction, level.share(compiled=taken.compiled)
@@ -401,7 +380,7 @@ def _times(
         low, high = correction.low / correction.factor, correction.high / correction.factor
         basis += f"; corrected by {plural(correction.runs, 'earlier run')} on this device"
     seconds, flop = taken.time.seconds, taken.time.model_flop
-    peak = device.dense_flop_per_s.get(str(prepared.choices["precision"].value))
+    peak = device.dense_flop_per_s.get(prepared.precision)
     # Nothing is faster than the device's matrix units. A CPU's peak was measured, and is reached.
     least_s = flop / peak if peak else 0.0
     seconds = max(seconds, least_s / (1.0 if device.kind == "cpu" else BEST_MFU))
@@ -447,7 +426,7 @@ def _with_reached_rate(prepared: Prepared, taken: Candidate) -> Prepared:
     The peak of a CPU is the fastest product seen on it. A step that is faster, by rates that were
     measured too, shows that other programs slowed the single products down.
     """
-    device, precision = prepared.device, str(prepared.choices["precision"].value)
+    device, precision = prepared.device, prepared.precision
     peak = device.dense_flop_per_s.get(precision)
     if not peak or taken.time is None or device.kind != "cpu":
         return prepared

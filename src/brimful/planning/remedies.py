@@ -243,7 +243,7 @@ def _of_the_update(prepared: Prepared) -> Iterator[_Change]:
         eight_bit = f"{ROUNDED}_{EIGHT_BIT}" if is_rounded else EIGHT_BIT
         set_ = "optimizer.kind=adamw_8bit"
         found.append(_Change("8-bit optimizer", what, set_, {}, {"optimizer": eight_bit}))
-    multiplies_bf16 = prepared.choices["precision"].value == "bf16"
+    multiplies_bf16 = prepared.precision == "bf16"
     if not is_rounded and multiplies_bf16 and not recipe.feedback_points:
         what = (
             "weights and gradients in 16 bits: updates are computed in fp32 and rounded at random,"

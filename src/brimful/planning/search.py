@@ -24,7 +24,7 @@ from brimful.planning.offload import with_offloading
 from brimful.planning.plan import Choice
 from brimful.planning.step import Recompute
 from brimful.planning.survey import Memory, Prepared, Tracer
-from brimful.planning.timing import Scale, StepTime, UnknownRate, part_terms, step_time
+from brimful.planning.timing import UNSCALED, Scale, StepTime, UnknownRate, part_terms, step_time
 from brimful.planning.work import IrregularWork
 from brimful.recipe import Recipe
 
@@ -106,11 +106,8 @@ def search(
     tracer: Tracer,
     rates: Rates | None,
     total_steps: int | None,
+    scale: Scale = UNSCALED,
     *,
-    factor_at: Callable[[int], float] = lambda micro_batch: 1.0,
-    fusible: float | None = None,
-    fill: float = 1.0,
-    scored: float = 1.0,
     first: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
     """Return the fastest way that surely fits, or one sequence at a time where none does.
@@ -120,15 +117,11 @@ def search(
         tracer: Returns traces.
         rates: The rates of the device; without them the largest micro-batch is taken.
         total_steps: Updates of the run, over which compiling has to pay.
-        factor_at: Factor of the times of a micro-batch, as earlier runs on the device or passes
-            that were timed there say.
-        fusible: Share that a compiler joins, as in `TimedPasses`; None where no passes were timed.
-        fill: Share of the rows' positions that is computed on average.
-        scored: Share of those positions that the loss is computed of.
+        scale: What earlier runs on the device or passes that were timed there say.
         first: Is told the way without recomputation where it fits, before recomputation is looked
             at, which may have to be recorded.
     """
-    recipe, scale = prepared.recipe, Scale(factor_at, fusible, fill, scored)
+    recipe = prepared.recipe
     wanted, why = _asked_for(recipe)
     if wanted != "auto":
         asked = _Way(prepared, tracer, rates, scale, recompute=wanted)
@@ -244,20 +237,16 @@ class _Way:
             return None
         recipe, rates = self._prepared.recipe, rates_of_way(self._rates, self.recompute)
         sizes, fill, scored = self._passes(micro_batch)
-        precision = str(self._prepared.choices["precision"].value)
         try:
-            time = _scaled(
-                step_time(
-                    self.memory.work_at,
-                    sizes,
-                    rates,
-                    precision=precision,
-                    compiled=compiled,
-                    fill=fill,
-                    scored=scored,
-                ),
-                self._scale.factor_at(micro_batch),
-            )
+            time = step_time(
+                self.memory.work_at,
+                sizes,
+                rates,
+                precision=self._prepared.precision,
+                compiled=compiled,
+                fill=fill,
+                scored=scored,
+            ).scaled(self._scale.factor_at(micro_batch))
         except (UnknownRate, IrregularWork):
             return None
         if recipe.plan.offload != "none":
@@ -266,7 +255,7 @@ class _Way:
             return time
         eager = self.candidate(micro_batch, compiled=False).time
         most = COMPILE_GAIN[self._prepared.device.kind]
-        compiled_time = _scaled(time, self._scale.compiled_s(time, eager, most) / time.seconds)
+        compiled_time = time.scaled(self._scale.compiled_s(time, eager, most) / time.seconds)
         return replace(compiled_time, evaluation_s=time.evaluation_s)  # evaluation runs eagerly
 
     def candidates(self) -> list[Candidate]:
@@ -295,9 +284,9 @@ class _Way:
         time = self.candidate(size, compiled=False).time
         if time is None or self._rates is None:
             return 0.0
-        precision = str(self._prepared.choices["precision"].value)
         passes, fill, _ = self._passes(size)
         forward = self.memory.work_at(size).part("micro-batch").forward_of_blocks()
+        precision = self._prepared.precision
         terms = part_terms(forward, self._rates, precision=precision, compiled=False)
         each_s = fill * self._scale.factor_at(size) * sum(terms.values())
         return time.seconds + COMPUTED_AGAIN * each_s * sum(passes) / size
@@ -337,18 +326,6 @@ def _sizes(effective_batch: int, largest: int) -> list[int]:
         sizes |= {size, next(equal for equal in range(size, 0, -1) if effective_batch % equal == 0)}
         passes = max(passes + 1, round(passes * 1.3))
     return sorted(sizes, reverse=True)
-
-
-def _scaled(time: StepTime, factor: float) -> StepTime:
-    """Return the time with all seconds multiplied by a factor."""
-    terms = {name: factor * seconds for name, seconds in time.terms.items()}
-    return replace(
-        time,
-        seconds=factor * time.seconds,
-        terms=terms,
-        evaluation_s=factor * time.evaluation_s,
-        slowest_host_s=factor * time.slowest_host_s,
-    )
 
 
 def _as_fast_as_the_fastest(

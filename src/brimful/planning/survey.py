@@ -4,7 +4,7 @@ import bisect
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from brimful.base.errors import PlanError
@@ -226,18 +226,18 @@ class Memory:
         balanced: the run surely gets through and leaves `Target.room_bytes` free; where not even
         one sequence does that, one that surely gets through; tight: it may get through.
         """
+        fits = partial(self.fits, margin=margin)
         if self._target.kind != "cuda":
-            accepted = ("fits", "uncertain") if margin == "tight" else ("fits",)
-            if self.verdict(highest) in accepted:
-                return highest
-            return _last(highest, lambda size: self.verdict(size) in accepted)
-        if margin == "balanced":
-            roomy = self._largest_within(highest, roomy_bytes(self._target))
-            return roomy or self._largest_within(1, sure_bytes(self._target))
-        if margin == "tight":
-            return self._largest_within(highest, possible_bytes(self._target))
-        usable_bytes = self._target.usable_bytes
-        return self._largest_within(highest, sure_bytes(self._target), below_bytes=usable_bytes)
+            return highest if fits(highest) else _last(highest, fits)
+        limit_bytes = self._limit_bytes(margin)
+
+        def may_fit(size: int) -> bool:
+            return self.replayed(size).allocated_bytes <= limit_bytes
+
+        largest = _last_below(highest if may_fit(highest) else _last(highest, may_fit), fits)
+        if margin == "balanced" and not largest:
+            return int(self.replayed(1).fits_in(sure_bytes(self._target)))
+        return largest
 
     def fits(self, micro_batch: int, margin: Margin = "balanced") -> bool:
         """Return whether one micro-batch fits by this margin, as `largest` means it. By "balanced"
@@ -246,27 +246,15 @@ class Memory:
         if self._target.kind != "cuda":
             accepted = ("fits", "uncertain") if margin == "tight" else ("fits",)
             return self.verdict(micro_batch) in accepted
-        limit_bytes = {"balanced": roomy_bytes, "tight": possible_bytes}.get(margin, sure_bytes)
-        holds = self.replayed(micro_batch).fits_in(limit_bytes(self._target))
+        holds = self.replayed(micro_batch).fits_in(self._limit_bytes(margin))
         if margin != "conservative":
             return holds
         return holds and self.high_below(micro_batch, self._target.usable_bytes)
 
-    def _largest_within(
-        self, highest: int, limit_bytes: int, below_bytes: int | None = None
-    ) -> int:
-        """Return the largest micro-batch that the allocator serves with so much memory, and whose
-        prediction's upper end is not above `below_bytes`.
-        """
-
-        def may_hold(size: int) -> bool:
-            return self.replayed(size).allocated_bytes <= limit_bytes
-
-        def holds(size: int) -> bool:
-            fits = self.replayed(size).fits_in(limit_bytes)
-            return fits and (below_bytes is None or self.high_below(size, below_bytes))
-
-        return _last_below(highest if may_hold(highest) else _last(highest, may_hold), holds)
+    def _limit_bytes(self, margin: Margin) -> int:
+        """Return what the allocator of a GPU may take by this margin."""
+        limit = {"balanced": roomy_bytes, "tight": possible_bytes}.get(margin, sure_bytes)
+        return limit(self._target)
 
     @property
     def standing_bytes(self) -> int:
@@ -332,6 +320,11 @@ class Prepared:
     waiting: "Waiting | None" = None
     makes_kernels: bool = False
 
+    @property
+    def precision(self) -> str:
+        """The precision that was chosen."""
+        return str(self.choices["precision"].value)
+
     def changed(self, changes: Json) -> "Prepared":
         """Return the same for a changed recipe, whose rows count as full."""
         recipe = self.recipe.model_copy(update=dict(changes))
@@ -363,7 +356,7 @@ class Prepared:
         replays = traces if isinstance(traces, Replays) else Replays(traces)
         trace = replays.at(1, target.workspace_bytes).trace
         parameters = trace.parameters - (recipe.adapter is not None) * trace.trainable
-        config, precision = self.model.config, str(self.choices["precision"].value)
+        config, precision = self.model.config, self.precision
         share = vllm_share(recipe, config, precision, target.kind, self.device.memory_bytes)
         held, doubt = held_by_vllm(share, config, parameters, precision, target.kind)
         left = replace(

@@ -17,7 +17,7 @@ from brimful.planning.choices import PASSES_OF_MANY_LENGTHS
 from brimful.planning.search import SearchResult, rates_of_way
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Prepared
-from brimful.planning.timing import BY_EXAMPLES, StepParts, parts_of, step_time
+from brimful.planning.timing import BY_EXAMPLES, UNSCALED, Scale, StepParts, parts_of, step_time
 
 MEASURE_S = (0.5, 4.0)
 """Least and most time for measuring before a plan is printed; up to twice as much is taken."""
@@ -267,12 +267,10 @@ def level_of(
     rates: Rates,
     result: SearchResult,
     total_steps: int | None,
-    fill: float = 1.0,
-    scored: float = 1.0,
+    scale: Scale = UNSCALED,
 ) -> Level | None:
     """Time the passes of the way that a search took, and return what follows for all times; None
-    where they cannot be timed, or where the run is too short to be worth it. `fill` and
-    `scored` as in `step_time`.
+    where they cannot be timed, or where the run is too short to be worth it.
     """
     taken = result.taken
     if taken.time is None:
@@ -281,12 +279,14 @@ def level_of(
     if total_steps is not None:
         run_s = total_steps * taken.time.seconds
         seconds = min(max(seconds, MEASURE_SHARE * run_s), most_s, MOST_MEASURE_SHARE * run_s)
-    micro_batches, share, of_loss = prepared.passes_of_step(taken.micro_batch, fill, scored)
+    micro_batches, share, of_loss = prepared.passes_of_step(
+        taken.micro_batch, scale.fill, scale.scored
+    )
     spec = replace(prepared.spec(recompute=taken.recompute), accumulates=len(micro_batches) > 1)
     timed = timer(spec, taken.micro_batch, seconds, of_loss)
     if timed is None:
         return None
-    precision = str(prepared.choices["precision"].value)
+    precision = prepared.precision
     rates = rates_of_way(rates, taken.recompute)
     passes, work_at = timed.passes, result.memory.work_at
     has_many_lengths = prepared.choices["packing"].value in PASSES_OF_MANY_LENGTHS
@@ -298,7 +298,7 @@ def level_of(
         return passes.seconds(parts_at, sizes, fill=fill, has_many_lengths=has_many_lengths)
 
     def factor_at(micro_batch: int) -> float:
-        sizes, share, of_loss = prepared.passes_of_step(micro_batch, fill, scored)
+        sizes, share, of_loss = prepared.passes_of_step(micro_batch, scale.fill, scale.scored)
         eager = step_time(work_at, sizes, rates, precision=precision, fill=share, scored=of_loss)
         seconds = measured_s(sizes, share) + eager.terms.get(BY_EXAMPLES, 0.0)
         return timed.correction.factor * seconds / eager.seconds

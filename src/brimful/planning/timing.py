@@ -10,7 +10,7 @@ Suffixes: W operators.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -89,23 +89,33 @@ class StepTime:
     slowest_host_s: float = 0.0
     waits_for_program: bool = False
 
+    def scaled(self, factor: float) -> "StepTime":
+        """Return the time with all seconds multiplied by a factor."""
+        return replace(
+            self,
+            seconds=factor * self.seconds,
+            terms={name: factor * seconds for name, seconds in self.terms.items()},
+            evaluation_s=factor * self.evaluation_s,
+            slowest_host_s=factor * self.slowest_host_s,
+        )
+
 
 @dataclass(frozen=True)
 class Scale:
     """What is known of a device's times beside its rates.
 
     Attributes:
-        factor_at: Factor of the times of a micro-batch.
+        factor_at: Factor of the times of a micro-batch, as earlier runs or timed passes say.
         fusible: Share of an eager pass that compiling makes few kernels of; None where no passes
             were timed.
         fill: Share of the rows' positions that is computed on average.
         scored: Share of those positions that the loss is computed of.
     """
 
-    factor_at: Callable[[int], float]
-    fusible: float | None
-    fill: float
-    scored: float
+    factor_at: Callable[[int], float] = lambda micro_batch: 1.0
+    fusible: float | None = None
+    fill: float = 1.0
+    scored: float = 1.0
 
     def compiled_s(self, compiled: StepTime, eager: StepTime | None, most: float) -> float:
         """Return the seconds of a compiled step: where its eager passes were timed, as much less
@@ -119,6 +129,9 @@ class Scale:
         kept = compiled.terms[ELEMENT_WISE] / eager.terms[ELEMENT_WISE]
         passes_s = eager.seconds - eager.terms.get(TERMS["optimizer"], 0.0)
         return eager.seconds - passes_s * self.fusible * (1 - kept)
+
+
+UNSCALED = Scale()
 
 
 def share_of(rates: Rates, time: StepTime) -> Bounds:
