@@ -10,11 +10,12 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.units import GIB, MIB
-from brimful.planning import events as passes
+from brimful.planning import allocator as module
 from brimful.planning.allocator import (
     CachingAllocator,
     SimulatedOutOfMemory,
     Usage,
+    least_peak,
     replay,
     replay_blocks,
 )
@@ -39,7 +40,7 @@ def held(allocator: CachingAllocator) -> tuple[float, float]:
         pytest.param(
             replay,
             id="C",
-            marks=pytest.mark.skipif(passes.extension is None, reason="the C replay was not built"),
+            marks=pytest.mark.skipif(module.extension is None, reason="the C replay was not built"),
         ),
     ]
 )
@@ -263,7 +264,7 @@ def _life(rng: random.Random, count: int, largest: int, keeps: int) -> tuple[lis
     return events, sizes
 
 
-@pytest.mark.skipif(passes.extension is None, reason="the C replay was not built")
+@pytest.mark.skipif(module.extension is None, reason="the C replay was not built")
 @pytest.mark.parametrize("seed", range(40))
 def test_the_replay_in_c_equals_the_allocator_block_by_block(seed: int) -> None:
     """Short series; and long ones with sizes beyond 32 bits, whose lists of free blocks have many
@@ -273,12 +274,18 @@ def test_the_replay_in_c_equals_the_allocator_block_by_block(seed: int) -> None:
     long = seed % 10 == 0
     events, sizes = _life(rng, *((3000, 3 * GIB, 900) if long else (80, 40 * MIB, 80)))
 
-    most_bytes = replay_blocks(events, sizes).peak_reserved_bytes
+    found = replay_blocks(events, sizes)
+    most_bytes = found.peak_reserved_bytes
+    assert 0 < least_peak(np.array(events), np.array(sizes)) <= found.peak_allocated_bytes
     for limit_bytes in (None, most_bytes - MIB, int(0.97 * most_bytes), int(0.6 * most_bytes)):
         assert replay(events, sizes, limit_bytes) == replay_blocks(events, sizes, limit_bytes)
 
 
 def test_without_the_build_in_c_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "extension", None)
+    monkeypatch.setattr(module, "extension", None)
 
     assert replay([1, -1], [5]) == Usage(512, 0, 2 * MIB, 2 * MIB, 0, None)
+
+
+def test_the_least_peak_is_that_of_whole_blocks_without_holes() -> None:
+    assert least_peak(np.array([1, 2, -1, 3]), np.array([1, 513, 1024])) == 2048

@@ -1,16 +1,13 @@
 /* The replay of allocator.py in C: the same steps in the same order.
- * And what events.py does with numpy, in one pass over a trace each.
  *
- * It is built with the package where there is a C compiler; without it the two modules do the work.
- * tests/planning/test_allocator.py and test_events.py hold all equal. In the replay, sizes and
- * addresses are in units of 512 bytes. Only the stable interface of Python 3.11 is used, so one
- * build serves all versions.
+ * It is built with the package where there is a C compiler; without it that module does the work.
+ * tests/planning/test_allocator.py holds both equal. Sizes and addresses are in units of 512 bytes.
+ * Only the stable interface of Python 3.11 is used, so one build serves all versions.
  */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
-#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -451,189 +448,9 @@ replay(PyObject *Py_UNUSED(module), PyObject *arguments)
     return told;
 }
 
-/* The storage of an event, or -1 where there is none: then an exception is set. */
-static int64_t
-storage_of(int32_t event, size_t num_storages)
-{
-    int64_t storage = (event > 0 ? (int64_t)event : -(int64_t)event) - 1;
-    if (storage < 0 || (size_t)storage >= num_storages) {
-        PyErr_Format(PyExc_IndexError, "there is no storage %lld", (long long)storage);
-        return -1;
-    }
-    return storage;
-}
-
-static PyObject *
-peak(PyObject *Py_UNUSED(module), PyObject *arguments)
-{
-    Py_buffer events = {0}, sizes = {0};
-    if (!PyArg_ParseTuple(arguments, "y*y*:peak", &events, &sizes))
-        return NULL;
-    const int32_t *event = events.buf;
-    const int64_t *size = sizes.buf;
-    size_t num_events = (size_t)events.len / sizeof(int32_t);
-    size_t num_storages = (size_t)sizes.len / sizeof(int64_t);
-    int64_t held = 0, most = 0;
-    PyObject *told = NULL;
-    for (size_t index = 0; index < num_events; index++) {
-        int64_t storage = storage_of(event[index], num_storages);
-        if (storage < 0)
-            goto done;
-        int64_t units = in_units(size[storage]);
-        held += event[index] > 0 ? units : -units;
-        if (held > most)
-            most = held;
-    }
-    told = PyLong_FromLongLong((long long)most * UNIT_BYTES);
-done:
-    PyBuffer_Release(&events);
-    PyBuffer_Release(&sizes);
-    return told;
-}
-
-static PyObject *
-alive(PyObject *Py_UNUSED(module), PyObject *arguments)
-{
-    Py_buffer events = {0}, lives = {0};
-    if (!PyArg_ParseTuple(arguments, "y*w*:alive", &events, &lives))
-        return NULL;
-    const int32_t *event = events.buf;
-    int8_t *lives_S = lives.buf;
-    size_t num_events = (size_t)events.len / sizeof(int32_t);
-    PyObject *told = NULL;
-    for (size_t index = 0; index < num_events; index++) {
-        int64_t storage = storage_of(event[index], (size_t)lives.len);
-        if (storage < 0)
-            goto done;
-        lives_S[storage] = event[index] > 0;
-    }
-    told = Py_None;
-    Py_INCREF(told);
-done:
-    PyBuffer_Release(&events);
-    PyBuffer_Release(&lives);
-    return told;
-}
-
-/* Growth in bytes, as events.py works it out: the same operations in the same order, in double
- * precision.
- */
-static PyObject *
-sizes_at(PyObject *Py_UNUSED(module), PyObject *arguments)
-{
-    Py_buffer base = {0}, slope = {0}, chunk_slope = {0}, evaluates = {0}, result = {0};
-    double rows, rows_there, positions, piece;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*dddd:sizes_at", &base, &slope, &chunk_slope,
-                          &evaluates, &result, &rows, &rows_there, &positions, &piece))
-        return NULL;
-    size_t count = (size_t)result.len / sizeof(int64_t);
-    PyObject *told = NULL;
-    if (base.len != result.len || slope.len != result.len || chunk_slope.len != result.len
-        || (size_t)evaluates.len != count) {
-        PyErr_SetString(PyExc_ValueError, "buffers of different lengths");
-        goto done;
-    }
-    const int64_t *base_S = base.buf, *slope_S = slope.buf, *chunk_slope_S = chunk_slope.buf;
-    const int8_t *evaluates_S = evaluates.buf;
-    int64_t *result_S = result.buf;
-    for (size_t storage = 0; storage < count; storage++) {
-        double sequences = evaluates_S[storage] ? rows_there : rows;
-        double tokens = sequences * positions;
-        double chunk = piece < tokens ? piece : tokens;
-        double last = (tokens < 2 * chunk ? tokens : 2 * chunk) / positions;
-        double batch = chunk_slope_S[storage] < 0 ? last : sequences;
-        double growth = rint((double)slope_S[storage] * batch);
-        growth += rint((double)chunk_slope_S[storage] * chunk);
-        result_S[storage] = base_S[storage] + (int64_t)growth;
-    }
-    told = Py_None;
-    Py_INCREF(told);
-done:
-    PyBuffer_Release(&base);
-    PyBuffer_Release(&slope);
-    PyBuffer_Release(&chunk_slope);
-    PyBuffer_Release(&evaluates);
-    PyBuffer_Release(&result);
-    return told;
-}
-
-/* Copy runs of events, each moved by a number of blocks; 0 with an exception if they name what is
- * not there. A storage outside the blocks, in block -1, stays.
- */
-static int
-copy_runs(const int64_t *runs, size_t num_runs, const int32_t *events, const int32_t *labels,
-          size_t num_events, const int32_t *layers, const int64_t *ordinals, size_t num_storages,
-          const int64_t *offsets, int64_t num_offsets, int32_t *moved, int32_t *moved_labels,
-          size_t room)
-{
-    size_t written = 0;
-    for (size_t number = 0; number < num_runs; number++) {
-        int64_t start = runs[3 * number], end = runs[3 * number + 1], shift = runs[3 * number + 2];
-        if (start < 0 || end < start || (size_t)end > num_events
-            || (size_t)(end - start) > room - written) {
-            PyErr_SetString(PyExc_IndexError, "a run of events that are not there");
-            return 0;
-        }
-        for (int64_t index = start; index < end; index++) {
-            int64_t storage = storage_of(events[index], num_storages);
-            if (storage < 0)
-                return 0;
-            int64_t layer = layers[storage] < 0 ? layers[storage] : layers[storage] + shift;
-            if (layer < -1 || layer + 1 >= num_offsets) {
-                PyErr_Format(PyExc_IndexError, "there is no block %lld", (long long)layer);
-                return 0;
-            }
-            int32_t birth = (int32_t)(offsets[layer + 1] + ordinals[storage] + 1);
-            moved[written] = events[index] > 0 ? birth : -birth;
-            moved_labels[written++] =
-                labels[index] < 0 ? labels[index] : (int32_t)(labels[index] + shift);
-        }
-    }
-    return 1;
-}
-
-static PyObject *
-moved_runs(PyObject *Py_UNUSED(module), PyObject *arguments)
-{
-    Py_buffer runs = {0}, events = {0}, labels = {0}, layers = {0}, ordinals = {0}, offsets = {0};
-    Py_buffer moved = {0}, moved_labels = {0};
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*y*w*w*:moved_runs", &runs, &events, &labels, &layers,
-                          &ordinals, &offsets, &moved, &moved_labels))
-        return NULL;
-    size_t num_storages = (size_t)layers.len / sizeof(int32_t);
-    PyObject *told = NULL;
-    if (labels.len != events.len || moved_labels.len != moved.len
-        || (size_t)ordinals.len / sizeof(int64_t) != num_storages)
-        PyErr_SetString(PyExc_ValueError, "buffers of different lengths");
-    else if (copy_runs(runs.buf, (size_t)runs.len / (3 * sizeof(int64_t)), events.buf, labels.buf,
-                       (size_t)events.len / sizeof(int32_t), layers.buf, ordinals.buf, num_storages,
-                       offsets.buf, (int64_t)(offsets.len / (Py_ssize_t)sizeof(int64_t)), moved.buf,
-                       moved_labels.buf, (size_t)moved.len / sizeof(int32_t))) {
-        told = Py_None;
-        Py_INCREF(told);
-    }
-    PyBuffer_Release(&runs);
-    PyBuffer_Release(&events);
-    PyBuffer_Release(&labels);
-    PyBuffer_Release(&layers);
-    PyBuffer_Release(&ordinals);
-    PyBuffer_Release(&offsets);
-    PyBuffer_Release(&moved);
-    PyBuffer_Release(&moved_labels);
-    return told;
-}
-
 static PyMethodDef METHODS[] = {
     {"replay_sizes", replay, METH_VARARGS,
      "replay_sizes(events, sizes, limit): int32, int64; the peaks in units, -1 for no event."},
-    {"peak", peak, METH_VARARGS, "peak(events, sizes): int32, int64; as events.peak_bytes."},
-    {"alive", alive, METH_VARARGS, "alive(events, lives): int32, int8; as events.alive."},
-    {"sizes_at", sizes_at, METH_VARARGS,
-     "sizes_at(base, slope, chunk_slope, evaluates, result, rows, rows_there, positions, piece):"
-     " int64 but for evaluates; as events.sizes_at."},
-    {"moved_runs", moved_runs, METH_VARARGS,
-     "moved_runs(runs, events, labels, layers, ordinals, offsets, moved, moved_labels): int64 runs,"
-     " ordinals and offsets, else int32; as events.moved_runs."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -23,9 +23,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.base.arrays import Ints
 from brimful.base.errors import BrimfulError
 from brimful.base.units import MIB, format_bytes
-from brimful.planning import events as passes
 
 MIN_BLOCK_BYTES = 512
 """kMinBlockSize: every block is a multiple."""
@@ -43,6 +43,18 @@ OWN_SEGMENT_STEP_BYTES = 2 * MIB
 """kRoundLarge: segments of one block are a multiple."""
 _NO_LIMIT_BYTES = 1 << 62
 Integers = NDArray[np.integer[Any]] | Sequence[int]
+
+
+def _built() -> Any:
+    """Return the extension; None where it was not built."""
+    try:
+        from brimful.planning import _replay  # noqa: PLC0415
+    except ImportError:  # installed where no C compiler was
+        return None
+    return _replay
+
+
+extension: Any = _built()
 
 
 class SimulatedOutOfMemory(BrimfulError):
@@ -303,11 +315,11 @@ def replay(events_E: Integers, sizes_S: Integers, limit_bytes: int | None = None
     Raises:
         ValueError: a storage is born while it lives or dies while it does not.
     """
-    if passes.extension is None:
+    if extension is None:
         return replay_blocks(events_E, sizes_S, limit_bytes)
     limit = _NO_LIMIT_BYTES if limit_bytes is None else limit_bytes // MIN_BLOCK_BYTES
     allocated, allocated_event, reserved_then, reserved, reserved_event, failed, gave_back = (
-        passes.extension.replay_sizes(
+        extension.replay_sizes(
             np.ascontiguousarray(events_E, np.int32), np.ascontiguousarray(sizes_S, np.int64), limit
         )
     )
@@ -358,6 +370,12 @@ def replay_blocks(events_E: Integers, sizes_S: Integers, limit_bytes: int | None
         out_of_memory_event,
         allocator.gave_back,
     )
+
+
+def least_peak(events_E: NDArray[np.int32], sizes_S: Ints) -> int:
+    """Return the most that storages hold together if each takes whole blocks."""
+    blocks_S = -(-sizes_S // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+    return int(np.cumsum(np.sign(events_E) * blocks_S[np.abs(events_E) - 1]).max(initial=0))
 
 
 def round_up(size_bytes: int) -> int:

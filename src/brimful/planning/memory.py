@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brimful.base.types import Bounds, Counts, JsonDict, Numbers
-from brimful.planning.allocator import Usage, replay
+from brimful.planning.allocator import Usage, least_peak, replay
 from brimful.planning.earlier_runs import corrected
-from brimful.planning.events import peak_bytes
 from brimful.planning.host_heap import host_reserved
 from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.target import METAL_SLACK, WORKSPACES, Target
@@ -198,7 +197,7 @@ class Replayed:
     @cached_property
     def allocated_bytes(self) -> int:
         """The peak if each block is as small as it can be: a lower bound that needs no replay."""
-        return peak_bytes(self.trace.events_E, self.trace.sizes_S)
+        return least_peak(self.trace.events_E, self.trace.sizes_S)
 
     def fits_in(self, limit_bytes: int) -> bool:
         """Return whether the allocator gets through with this much memory, freeing its cache."""

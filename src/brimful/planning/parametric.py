@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from brimful.base.arrays import Bools, Ints
 from brimful.planning.block_rows import BlockRows, Irregular
-from brimful.planning.events import moved_runs, sizes_at
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.trace import Int32Array, Names, Trace
 from brimful.planning.work import GLOBAL, ParametricWork
@@ -58,14 +57,13 @@ class ParametricTrace:
         """Return the trace of a micro-batch of so many sequences, with an evaluation batch that is
         EVALUATION_FACTOR times as large. A fraction stands for rows that are not full.
         """
-        sizes_S = sizes_at(
-            (self.base_S, self.slope_S, self.chunk_slope_S),
-            self.trace.is_evaluation_S,
-            (rows, EVALUATION_FACTOR * rows),
-            self.sequence_length,
-            self.loss_chunk,
-        )
-        return dataclasses.replace(self.trace, sizes_S=sizes_S)
+        sequences_S = np.where(self.trace.is_evaluation_S, EVALUATION_FACTOR * rows, rows)
+        tokens_S = sequences_S * self.sequence_length
+        chunk_S = np.minimum(self.loss_chunk, tokens_S)
+        last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / self.sequence_length
+        batch_S = np.where(self.chunk_slope_S < 0, last_chunk_S, sequences_S)
+        growth_S = np.rint(self.slope_S * batch_S) + np.rint(self.chunk_slope_S * chunk_S)
+        return dataclasses.replace(self.trace, sizes_S=self.base_S + growth_S.astype(np.int64))
 
 
 def stretch(short: Trace, rows: BlockRows) -> tuple[Trace, Ints]:
@@ -141,18 +139,25 @@ def _repeated_events(
         offsets: Number of the first storage outside the blocks, of block 0, block 1 ...
     """
     runs = np.array(_passes(short, rows), np.int64).reshape(-1, 3)
-    events_E, layers_E = moved_runs(
-        runs,
-        (short.events_E, short.event_layers_E),
-        (short.layers_S, _ordinals(short.layers_S)),
-        offsets,
-    )
+    starts_P, ends_P, shifts_P = runs.T
+    lengths_P = ends_P - starts_P
+    moved_P = np.cumsum(lengths_P) - lengths_P  # where each run begins in the long trace
+    event_E = np.repeat(starts_P - moved_P, lengths_P)
+    event_E += np.arange(len(event_E))
+    shift_E = np.repeat(shifts_P, lengths_P)
+    storage_E = np.abs(short.events_E[event_E]) - 1
+    block_E = short.layers_S[storage_E].astype(np.int64)
+    block_E += np.where(block_E < 0, 0, shift_E)  # what lies outside the blocks stays there
+    births_E = offsets[block_E + 1] + _ordinals(short.layers_S)[storage_E] + 1
+    label_E = short.event_layers_E[event_E]
     moved_starts: dict[int, int] = {}
-    moved = 0
-    for start, end, _ in runs.tolist():
+    for start, moved in zip(starts_P.tolist(), moved_P.tolist(), strict=True):
         moved_starts.setdefault(start, moved)
-        moved += end - start
-    return events_E, layers_E, moved_starts
+    return (
+        (np.sign(short.events_E[event_E]) * births_E).astype(np.int32),
+        np.where(label_E < 0, label_E, label_E + shift_E).astype(np.int32),
+        moved_starts,
+    )
 
 
 def _refuse_unlike_blocks(short: Trace, rows: BlockRows) -> None:

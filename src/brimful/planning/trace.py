@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from brimful.base.arrays import Bools, Ints
 from brimful.base.errors import PlanError
 from brimful.base.types import Counts
-from brimful.planning.events import alive
 from brimful.planning.work import Details, Work
 
 KINDS = (
@@ -124,9 +123,12 @@ class Trace:
     def alive_at(self, event: int) -> Ints:
         """Return the storages that are alive after an event, in order of allocation."""
         if event not in self._alive:
-            lives = alive(self.events_E[: event + 1], len(self.sizes_S))
+            events_E = self.events_E[: event + 1]
+            lives_S = np.zeros(len(self.sizes_S), np.bool_)
+            lives_S[events_E[events_E > 0] - 1] = True
+            lives_S[-events_E[events_E < 0] - 1] = False
             self._alive.clear()  # the same event is asked for again, others seldom
-            self._alive[event] = np.flatnonzero(lives)
+            self._alive[event] = np.flatnonzero(lives_S)
         return self._alive[event]
 
     @cached_property
