@@ -18,7 +18,7 @@ from brimful.planning.compiled import SHARE_OF_EAGER, Untraced, bounded_by_eager
 from brimful.planning.plan import Choice, Prediction
 from brimful.planning.search import SearchResult, search
 from brimful.planning.step import StepSpec
-from brimful.planning.survey import Prepared, Tracer, prepare
+from brimful.planning.survey import Memory, Prepared, Tracer, prepare
 
 COMPILED = "plan={precision: fp16, compile: true, recompute: false}"
 
@@ -66,10 +66,10 @@ def test_where_compiled_blocks_take_less_a_larger_micro_batch_fits(
 ) -> None:
     ready = prepared("batch.sequences=4096")
     eager = ready.memory(tracer, recompute=False)
-    known = compiled_memory(ready, tracer, eager, 4096, recompute=False)
+    known = compiled_memory(ready, tracer, eager, recompute=False)
 
-    assert known.memory is not None
-    assert known.largest == known.memory.largest(4096) > eager.largest(4096) > 0
+    assert isinstance(known, Memory)
+    assert known.largest(4096) > eager.largest(4096) > 0
 
 
 def test_times_are_those_of_the_recorded_operators(
@@ -77,10 +77,10 @@ def test_times_are_those_of_the_recorded_operators(
 ) -> None:
     ready = prepared()
     eager = ready.memory(tracer, recompute=False)
-    known = compiled_memory(ready, tracer, eager, 64, recompute=False)
+    known = compiled_memory(ready, tracer, eager, recompute=False)
 
-    assert known.memory is not None
-    assert known.memory.work_at(2).counts().tolist() == eager.work_at(2).counts().tolist()
+    assert isinstance(known, Memory)
+    assert known.work_at(2).counts().tolist() == eager.work_at(2).counts().tolist()
 
 
 def test_an_untraced_step_is_bounded_by_the_eager_one_and_says_why(
@@ -115,7 +115,7 @@ def test_packed_rows_are_compiled_for_every_length(
 
     ready = prepared()
     ready = replace(ready, choices={**ready.choices, "packing": Choice("packing", packing, "")})
-    compiled_memory(ready, trace, ready.memory(tracer, recompute=False), 8, recompute=False)
+    compiled_memory(ready, trace, ready.memory(tracer, recompute=False), recompute=False)
 
     assert [spec.compiled for spec in specs] == [kind]
 

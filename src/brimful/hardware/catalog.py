@@ -72,10 +72,8 @@ def names() -> list[str]:
 
 def find(name: str) -> Device | None:
     """Return the row with this exact name or alias in any case; None if there is none."""
-    row = _row_by_name().get(name.casefold().strip())
-    if row is None:
-        return None
-    return _device(row)
+    row = _row(name)
+    return _device(row) if row else None
 
 
 def get(name: str) -> Device:
@@ -134,24 +132,28 @@ def power_of(name: str) -> float | None:
     """Return the power limit of the board `name` in watts; None where the catalog does not have
     it.
     """
-    power_w = _row_by_name().get(name.casefold().strip(), {}).get("power_w")
+    power_w = _row(name).get("power_w")
     return None if power_w is None else float(power_w)
 
 
 def link_of(name: str) -> DeviceLink | None:
     """Return what joins several of the device `name`; None where the catalog does not have it."""
-    row = _row_by_name().get(name.casefold().strip(), {})
+    row = _row(name)
     return DeviceLink(row["link"], 1e9 * row["link_gb_per_s"]) if "link" in row else None
 
 
 def cache_bytes_of(name: str) -> int:
     """Return the size of the L2 cache of the board `name`; 0 where the catalog does not have it."""
-    return round(1e6 * float(_row_by_name().get(name.casefold().strip(), {}).get("l2_cache_mb", 0)))
+    return round(1e6 * float(_row(name).get("l2_cache_mb", 0)))
+
+
+def _row(name: str) -> JsonDict:
+    """Return the row with this exact name or alias; an empty one where there is none."""
+    return _row_by_name().get(name.casefold().strip(), {})
 
 
 def _require(name: str) -> JsonDict:
-    row = _row_by_name().get(name.casefold().strip())
-    if row is not None:
+    if row := _row(name):
         return row
     sized = _of_another_size(name)
     if sized is not None:

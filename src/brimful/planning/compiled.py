@@ -2,7 +2,7 @@
 eager step and a share of it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from brimful.base.errors import PlanError
 from brimful.planning.plan import Prediction
@@ -19,45 +19,28 @@ class Untraced(PlanError):
     """A compiled step is not traced for this question, because that takes too long."""
 
 
-@dataclass(frozen=True)
-class CompiledMemory:
-    """What is known of a compiled step's memory.
-
-    Attributes:
-        memory: The memory of the compiled step; None where it was not traced.
-        largest: The largest micro-batch that surely fits then.
-        reason: Why it was not traced.
-    """
-
-    memory: Memory | None = None
-    largest: int = 0
-    reason: str = ""
-
-
 def compiled_memory(
-    prepared: Prepared, tracer: Tracer, eager: Memory, highest: int, *, recompute: Recompute
-) -> CompiledMemory:
-    """Return the memory of a recipe's step with compiled blocks.
+    prepared: Prepared, tracer: Tracer, eager: Memory, *, recompute: Recompute
+) -> Memory | str:
+    """Return the memory of a recipe's step with compiled blocks, or why it was not traced.
 
     Args:
         prepared: The recipe on its device.
         tracer: Returns traces.
         eager: The memory of the same step without compiling.
-        highest: The largest micro-batch to consider.
         recompute: Whether activations are checkpointed.
     """
     if prepared.device.kind != "cuda":
-        return CompiledMemory(reason="compiled steps are traced for GPUs")
+        return "compiled steps are traced for GPUs"
     if prepared.ranks > 1:
-        return CompiledMemory(reason="compiled steps of a model in parts are not traced")
+        return "compiled steps of a model in parts are not traced"
     if prepared.recipe.feedback_points:
-        return CompiledMemory(reason="steps of method feedback are traced without compiling")
+        return "steps of method feedback are traced without compiling"
     blocks: Compiled = "open_blocks" if prepared.choices["packing"].value == "packed" else "blocks"
     try:
-        memory = prepared.memory(tracer, recompute=recompute, compiled=blocks).with_work_of(eager)
-        return CompiledMemory(memory, memory.largest(highest, prepared.recipe.plan.margin))
+        return prepared.memory(tracer, recompute=recompute, compiled=blocks).with_work_of(eager)
     except PlanError as error:
-        return CompiledMemory(reason=str(error))
+        return str(error)
 
 
 def bounded_by_eager(peak: Prediction, reason: str) -> Prediction:

@@ -11,7 +11,7 @@ import numpy as np
 
 from brimful.base.arrays import Ints
 from brimful.base.types import Counts, JsonDict
-from brimful.planning.memory import largest_at, phase_at
+from brimful.planning.memory import largest_at, phase_at, terms_at
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL
 
@@ -170,11 +170,7 @@ class MemoryTimeline:
 
 def kinds_at(trace: Trace, event: int) -> Counts:
     """Return the bytes alive after an event by kind, kinds without any left out."""
-    alive_S = trace.alive_at(event)
-    sums_K = np.bincount(
-        trace.kinds_S[alive_S], weights=trace.sizes_S[alive_S], minlength=len(KINDS)
-    )
-    return {kind: int(size) for kind, size in zip(KINDS, sums_K, strict=True) if size}
+    return {kind: size for kind, size in terms_at(trace, event).items() if size}
 
 
 def groups_at(trace: Trace, event: int) -> Counts:

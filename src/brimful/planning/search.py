@@ -124,30 +124,32 @@ def search(
     recipe = prepared.recipe
     wanted, why = _asked_for(recipe)
     if wanted != "auto":
-        asked = _Way(prepared, tracer, rates, scale, recompute=wanted)
-        return _settle(prepared, asked, total_steps, Choice("recompute", wanted, why))
-    plain = _Way(prepared, tracer, rates, scale, recompute=False)
+        return _Way(prepared, tracer, rates, scale, total_steps, recompute=wanted).settled(why)
+    plain = _Way(prepared, tracer, rates, scale, total_steps, recompute=False)
     fixed = recipe.plan.micro_batch
     least = 1 if fixed == "auto" else min(fixed, recipe.effective_batch)
     if plain.largest >= (highest_useful(prepared) if fixed == "auto" else least):
         reason = "all activations fit; computing them again would only cost time"
-        return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
+        return plain.settled(reason, True)
     if not plain.largest and plain.memory.standing_bytes > prepared.target.usable_bytes:
         reason = "weights and optimizer states alone do not fit, whatever becomes of activations"
-        return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
+        return plain.settled(reason, True)
     if first is not None and plain.largest >= least:
-        first(_settle(prepared, plain, total_steps, Choice("recompute", False, "it fits", True)))
-    again = functools.cache(functools.partial(_Way, prepared, tracer, rates, scale, recompute=True))
+        first(plain.settled("it fits", True))
+
+    @functools.cache
+    def again() -> _Way:
+        return _Way(prepared, tracer, rates, scale, total_steps, recompute=True)
+
     if plain.largest >= least:
-        return _faster(prepared, plain, again, total_steps)
+        return _faster(plain, again)
     size = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"
     if plain.memory.verdict(least) == "uncertain" and again().largest < least:
-        choice = Choice("recompute", False, f"{size} may just fit", True)
-        return _settle(prepared, plain, total_steps, choice)
+        return plain.settled(f"{size} may just fit", True)
     reason = f"without it not even {size} surely fits"
     if again().largest < least:
         reason += ", with it neither"
-    return _settle(prepared, again(), total_steps, Choice("recompute", True, reason, False))
+    return again().settled(reason, False)
 
 
 def _asked_for(recipe: Recipe) -> tuple[Recompute | Literal["auto"], str]:
@@ -182,34 +184,103 @@ class _Way:
         tracer: Tracer,
         rates: Rates | None,
         scale: Scale,
+        total_steps: int | None,
         *,
         recompute: Recompute,
     ) -> None:
         self.recompute, self._prepared, self._tracer = recompute, prepared, tracer
-        self._rates, self._scale = rates, scale
+        self._rates, self._scale, self._total_steps = rates, scale, total_steps
         self.memory = prepared.memory(tracer, recompute=recompute)
         self.largest = self.memory.largest(
             highest_useful(prepared), margin=prepared.recipe.plan.margin
         )
         self._made: dict[tuple[int, bool], Candidate] = {}
 
-    def compiled(self) -> tuple["_Way", str]:
+    def settled(self, reason: str, alternative: bool | None = None) -> SearchResult:
+        """Return its best candidate as the result; `reason` says why it recomputes, or does not."""
+        way, (eager, _), untraced = self, self.best, ""
+        compiling = self._compile(eager)
+        if compiling.value:
+            way, untraced = self._compiled()
+        taken, every = way.best
+        micro = way._micro_batch(taken, every, compiled=bool(compiling.value))
+        if compiling.value:
+            taken = way.candidate(taken.micro_batch, compiled=True)
+        recompute = Choice("recompute", self.recompute, reason, alternative)
+        choices = {"micro_batch": micro, "recompute": recompute, "compile": compiling}
+        return SearchResult(taken, choices, way.memory, way.largest, untraced)
+
+    def _compile(self, eager: Candidate) -> Choice:
+        prepared = self._prepared
+
+        def compiled_s() -> float:
+            return _seconds(self.candidate(eager.micro_batch, compiled=True))
+
+        eager_s = None if eager.time is None else _seconds(eager)
+        return compile_choice(
+            prepared.recipe,
+            prepared.device,
+            prepared.choices,
+            eager_s,
+            compiled_s,
+            self._total_steps,
+        )
+
+    def _compiled(self) -> tuple["_Way", str]:
         """Return the same, with as much memory as it takes compiled; and why it is still that of
         the step without compiling, or an empty text.
         """
-        known = compiled_memory(
-            self._prepared,
-            self._tracer,
-            self.memory,
-            highest_useful(self._prepared),
-            recompute=self.recompute,
-        )
-        if known.memory is None:
-            return self, known.reason
+        prepared = self._prepared
+        found = compiled_memory(prepared, self._tracer, self.memory, recompute=self.recompute)
+        if isinstance(found, str):
+            return self, found
         other = copy.copy(self)
-        other.memory, other.largest = known.memory, known.largest
+        other.memory = found
+        other.largest = found.largest(highest_useful(prepared), prepared.recipe.plan.margin)
         other.__dict__.pop("best", None)
         return other, ""
+
+    def _micro_batch(self, taken: Candidate, every: list[Candidate], *, compiled: bool) -> Choice:
+        prepared, size = self._prepared, taken.micro_batch
+        recipe = prepared.recipe
+        if recipe.plan.micro_batch != "auto":
+            return Choice("micro_batch", size, FIXED)
+        if self.largest == 0:
+            footprint = self.memory.at(1)
+            fits = {
+                "fits": "fits only narrowly",
+                "uncertain": "may not fit",
+                "does not fit": "does not fit",
+            }[footprint.verdict]
+            numbers = (
+                f"{format_bytes(footprint.driver.value)} of {format_bytes(footprint.usable_bytes)}"
+            )
+            return Choice("micro_batch", size, f"one sequence, and even that {fits}: {numbers}")
+        limit = ""
+        if self.largest < highest_useful(prepared):
+            usable = format_bytes(prepared.target.usable_bytes)
+            limit = f"{plural(self.largest, 'sequence')} fit {usable}"
+            if self.memory.verdict(self.largest + 1) == "fits":
+                limit += f" and leave {format_bytes(prepared.target.room_bytes)} free"
+        others = sorted(
+            (each for each in every if each.micro_batch != size and each.time is not None),
+            key=_seconds,
+        )
+        if taken.time is None or not others:
+            reason = "tokens enough to keep the device busy"
+            if limit:
+                reason = f"{limit}, one more may not"
+            elif size == recipe.effective_batch:
+                reason = "the whole effective batch at once"
+            return Choice("micro_batch", size, reason)
+        runner_up = others[0]
+        reason = f"{format_duration(_seconds(taken))} a step"
+        if compiled:
+            reason += " before compiling"
+        reason += f"; {_beside(runner_up, taken, recipe.effective_batch)}"
+        if limit:
+            reason += f"; {limit}"
+        return Choice("micro_batch", size, reason, runner_up.micro_batch)
 
     def candidate(self, micro_batch: int, *, compiled: bool) -> Candidate:
         """Return a candidate with its predicted time, computed once."""
@@ -345,9 +416,7 @@ def _seconds(candidate: Candidate) -> float:
     return candidate.time.seconds + candidate.waiting_s
 
 
-def _faster(
-    prepared: Prepared, plain: _Way, again: Callable[[], _Way], total_steps: int | None
-) -> SearchResult:
+def _faster(plain: _Way, again: Callable[[], _Way]) -> SearchResult:
     """Return the faster way: recomputation allows larger micro-batches and costs a forward pass.
     `again` makes the way with it, which may have to be recorded, and is not asked in vain.
     """
@@ -365,13 +434,13 @@ def _faster(
                 f" {format_duration(_seconds(other))} a step, {_compared(_seconds(one), other)}"
                 " without"
             )
-            return _settle(prepared, way, total_steps, Choice("recompute", True, gained, False))
+            return way.settled(gained, False)
         reason += (
             f"; with it {other.micro_batch} at a time would take {_compared(_seconds(other), one)}"
         )
         if _seconds(other) < _seconds(one):
             reason += f", which {WITHIN_ERROR}"
-    return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
+    return plain.settled(reason, True)
 
 
 def _compared(seconds: float, to: Candidate) -> str:
@@ -381,74 +450,6 @@ def _compared(seconds: float, to: Candidate) -> str:
     if abs(share) < 0.005:
         difference = "about as long"
     return f"{format_duration(seconds)}, {difference}"
-
-
-def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int | None) -> Choice:
-    def compiled_s() -> float:
-        return _seconds(way.candidate(eager.micro_batch, compiled=True))
-
-    eager_s = None if eager.time is None else _seconds(eager)
-    return compile_choice(
-        prepared.recipe, prepared.device, prepared.choices, eager_s, compiled_s, total_steps
-    )
-
-
-def _settle(
-    prepared: Prepared, way: _Way, total_steps: int | None, recompute: Choice
-) -> SearchResult:
-    eager, every = way.best
-    compiling, untraced = _compile(prepared, way, eager, total_steps), ""
-    if compiling.value:
-        way, untraced = way.compiled()
-        eager, every = way.best
-    micro = _micro_batch(prepared, way, eager, every, compiled=bool(compiling.value))
-    taken = way.candidate(eager.micro_batch, compiled=True) if compiling.value else eager
-    choices = {"micro_batch": micro, "recompute": recompute, "compile": compiling}
-    return SearchResult(taken, choices, way.memory, way.largest, untraced)
-
-
-def _micro_batch(
-    prepared: Prepared, way: _Way, taken: Candidate, every: list[Candidate], *, compiled: bool
-) -> Choice:
-    recipe, size = prepared.recipe, taken.micro_batch
-    if recipe.plan.micro_batch != "auto":
-        return Choice("micro_batch", size, FIXED)
-    if way.largest == 0:
-        footprint = way.memory.at(1)
-        fits = {
-            "fits": "fits only narrowly",
-            "uncertain": "may not fit",
-            "does not fit": "does not fit",
-        }[footprint.verdict]
-        numbers = (
-            f"{format_bytes(footprint.driver.value)} of {format_bytes(footprint.usable_bytes)}"
-        )
-        return Choice("micro_batch", size, f"one sequence, and even that {fits}: {numbers}")
-    limit = ""
-    if way.largest < highest_useful(prepared):
-        limit = (
-            f"{plural(way.largest, 'sequence')} fit {format_bytes(prepared.target.usable_bytes)}"
-        )
-        if way.memory.verdict(way.largest + 1) == "fits":
-            limit += f" and leave {format_bytes(prepared.target.room_bytes)} free"
-    others = sorted(
-        (each for each in every if each.micro_batch != size and each.time is not None), key=_seconds
-    )
-    if taken.time is None or not others:
-        reason = "tokens enough to keep the device busy"
-        if limit:
-            reason = f"{limit}, one more may not"
-        elif size == recipe.effective_batch:
-            reason = "the whole effective batch at once"
-        return Choice("micro_batch", size, reason)
-    runner_up = others[0]
-    reason = f"{format_duration(_seconds(taken))} a step"
-    if compiled:
-        reason += " before compiling"
-    reason += f"; {_beside(runner_up, taken, recipe.effective_batch)}"
-    if limit:
-        reason += f"; {limit}"
-    return Choice("micro_batch", size, reason, runner_up.micro_batch)
 
 
 def _beside(runner_up: Candidate, taken: Candidate, effective_batch: int) -> str:
