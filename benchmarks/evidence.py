@@ -142,9 +142,13 @@ def _device_of(run: Evidence) -> Device | None:
         except BrimfulError:
             return None
     memory_bytes, threads = run.settings["device_memory_bytes"], run.settings["threads"]
-    abilities = abilities_of("cpu", None)
     return Device(
-        run.device, "cpu", None, memory_bytes, None, None, {}, None, abilities, threads, "evidence"
+        name=run.device,
+        kind="cpu",
+        memory_bytes=memory_bytes,
+        abilities=abilities_of("cpu", None),
+        threads=threads,
+        source="evidence",
     )
 
 

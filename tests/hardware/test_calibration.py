@@ -32,7 +32,13 @@ from brimful.hardware.rates import Rates
 
 NAME = "Some CPU @ 3.0 GHz"
 DEVICE = Device(
-    NAME, "cpu", None, 1 << 30, 1 << 29, None, {}, None, abilities_of("cpu", None), 2, "test"
+    name=NAME,
+    kind="cpu",
+    memory_bytes=1 << 30,
+    free_memory_bytes=1 << 29,
+    abilities=abilities_of("cpu", None),
+    threads=2,
+    source="test",
 )
 MEASURED = Calibration(
     NAME,

@@ -16,14 +16,11 @@ def make_device(**changes: object) -> Device:
     device = Device(
         name="Test GPU",
         kind="cuda",
-        index=None,
         memory_bytes=8 * 2**30,
-        free_memory_bytes=None,
         bandwidth_bytes_per_s=1e12,
         dense_flop_per_s={"fp32": 1e13, "bf16": 1e14},
         compute_capability=(8, 6),
         abilities=abilities_of("cuda", (8, 6)),
-        threads=None,
         source="made for a test",
     )
     return dataclasses.replace(device, **changes)

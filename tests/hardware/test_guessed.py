@@ -14,12 +14,8 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 CPU = Device(
     name="a CPU",
     kind="cpu",
-    index=None,
     memory_bytes=2**34,
-    free_memory_bytes=None,
-    bandwidth_bytes_per_s=None,
     dense_flop_per_s={"fp32": 1e11, "bf16": 2e11},
-    compute_capability=None,
     abilities=Abilities(),
     threads=2,
     source="made by hand",

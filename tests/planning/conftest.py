@@ -33,12 +33,9 @@ def cpu() -> MakeDevice:
     made = Device(
         name="a CPU",
         kind="cpu",
-        index=None,
         memory_bytes=16 * GIB,
         free_memory_bytes=8 * GIB,
-        bandwidth_bytes_per_s=None,
         dense_flop_per_s={"fp32": 1e11, "bf16": 2e11},
-        compute_capability=None,
         abilities=Abilities(bf16=True, flash_attention=True, compile=True),
         threads=2,
         source="made by hand",

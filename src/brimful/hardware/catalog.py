@@ -257,9 +257,7 @@ def _device(row: JsonDict) -> Device:
     return Device(
         name=row["name"],
         kind=row["kind"],
-        index=None,
         memory_bytes=memory_bytes,
-        free_memory_bytes=None,
         bandwidth_bytes_per_s=(
             row["bandwidth_gb_per_s"] * 1e9 if "bandwidth_gb_per_s" in row else None
         ),
@@ -270,7 +268,6 @@ def _device(row: JsonDict) -> Device:
         },
         compute_capability=compute_capability,
         abilities=abilities_of(row["kind"], compute_capability, architecture),
-        threads=None,
         source=f"catalog, read {row['read']}: {row['source']}",
         uncertain=(*row.get("uncertain", ()), *doubts),
         architecture=architecture,

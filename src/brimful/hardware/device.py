@@ -97,7 +97,7 @@ def abilities_of(
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
     """One device, known from the catalog or measured.
 
@@ -126,14 +126,14 @@ class Device:
 
     name: str
     kind: Kind
-    index: int | None
+    index: int | None = None
     memory_bytes: int
-    free_memory_bytes: int | None
-    bandwidth_bytes_per_s: float | None
-    dense_flop_per_s: Numbers = dataclasses.field(hash=False)
-    compute_capability: tuple[int, int] | None
+    free_memory_bytes: int | None = None
+    bandwidth_bytes_per_s: float | None = None
+    dense_flop_per_s: Numbers = dataclasses.field(hash=False, default_factory=dict)
+    compute_capability: tuple[int, int] | None = None
     abilities: Abilities
-    threads: int | None
+    threads: int | None = None
     source: str
     uncertain: tuple[str, ...] = ()
     architecture: str | None = None

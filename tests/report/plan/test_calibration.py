@@ -13,7 +13,13 @@ from brimful.hardware.rates import SIXTEEN_BIT, THIN, Rates
 from brimful.report.plan.calibration import measuring, render, to_json
 
 DEVICE = Device(
-    "Some CPU", "cpu", None, 1 << 30, 1 << 29, None, {}, None, abilities_of("cpu", None), 2, "test"
+    name="Some CPU",
+    kind="cpu",
+    memory_bytes=1 << 30,
+    free_memory_bytes=1 << 29,
+    abilities=abilities_of("cpu", None),
+    threads=2,
+    source="test",
 )
 RATES = Rates(
     {"matrix": {"fp32": 1.9e11, "bf16": 8.1e11}, THIN: {"fp32": 4e10}},
