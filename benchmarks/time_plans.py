@@ -24,7 +24,7 @@ import numpy as np
 from brimful.base.units import format_duration
 from brimful.hardware.fitted import rates_with
 from brimful.hardware.groups import MOST_PER_MACHINE, Group
-from brimful.planning.communication import Exchange, Reached, shared_time
+from brimful.planning.communication import Exchange, Reached, waiting_time
 from brimful.planning.plan import Spread
 from brimful.planning.timing import step_time
 from record import RECORDS, write_record
@@ -71,9 +71,10 @@ def plan_seconds(stack: TimedStack, values: Mapping[str, float]) -> float:
     longer = values.get(f"stack {stack.family}", 1.0)
     update_s = time.terms.get("optimizer update", 0.0)
     time = replace(time, seconds=update_s + longer * (time.seconds - update_s))
-    return shared_time(
+    waiting = waiting_time(
         time, passes, _group(stack), _spread(stack), _exchange(stack), _reached(stack, values)
-    ).time.seconds
+    )
+    return time.seconds + waiting.value
 
 
 def _group(stack: TimedStack) -> Group:

@@ -48,7 +48,7 @@ def test_without_runs_nothing_changes() -> None:
 def test_every_kind_of_device_is_corrected_and_terms_still_add_up(
     by_hand: Make, kind: str, more_mib: int
 ) -> None:
-    target = Target("x", kind, 10 * GIB, 100 * MIB, 60 * MIB, 0)
+    target = Target(kind, 10 * GIB, 100 * MIB, 60 * MIB)
     runs = Residuals(((more_mib * MIB, 400 * MIB),) * 3)
     plain, after = (
         Memory(by_hand(), each).at(4) for each in (target, replace(target, residuals=runs))
@@ -65,7 +65,7 @@ def test_every_kind_of_device_is_corrected_and_terms_still_add_up(
 
 
 def test_a_cpu_counts_on_what_runs_took_more(by_hand: Make) -> None:
-    target = Target("x", "cpu", 2 * GIB, 0, 0, 0)
+    target = Target("cpu", 2 * GIB)
     runs = Residuals(((100 * MIB, 400 * MIB),) * 3)
     plain = Memory(by_hand(), target).at(1)
     found = Memory(by_hand(), replace(target, residuals=runs)).at(1)

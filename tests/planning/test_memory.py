@@ -32,9 +32,9 @@ from brimful.planning.target import METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL
 
-GPU = Target("a GPU", "cuda", 2100 * MIB, 100 * MIB, 0, 0)
-HOST = Target("a host", "cpu", 2000 * MIB, 100 * MIB, 0, 0)
-APPLE = Target("an Apple GPU", "mps", 2000 * MIB, 0, 0, 0)
+GPU = Target("cuda", 2100 * MIB, 100 * MIB)
+HOST = Target("cpu", 2000 * MIB, 100 * MIB)
+APPLE = Target("mps", 2000 * MIB)
 
 
 def _trace(

@@ -107,7 +107,7 @@ def test_a_run_is_replayed_only_where_its_longest_pass_does_not_decide(
 ) -> None:
     """Tensors of 160 MiB, of which the upper end is 224; of the run it is 308."""
     replays = Replays(Steps())
-    target = Target("x", "cuda", 2000 * MIB, 0, 0, 0)
+    target = Target("cuda", 2000 * MIB)
     memory = Memory(replays, target, fractions=(1 / 3, 2 / 3, 1.0))
 
     is_below = memory.high_below(3, limit_mib * MIB)

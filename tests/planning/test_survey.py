@@ -84,7 +84,6 @@ def test_the_largest_micro_batch_is_the_one_that_trying_all_would_find(
         draw.choice([0, 8_519_680, 32 * MIB]),
     )
     target = Target(
-        "x",
         draw.choice(["cuda", "cuda", "cpu", "mps"]),
         usable_bytes,
         100 * MIB,
@@ -110,7 +109,7 @@ def test_a_plan_leaves_3_percent_or_half_a_gib_free_where_it_can(
     """
 
     def target(usable_mib: int) -> Target:
-        return Target("x", "cuda", usable_mib * MIB, 0, 0, 0)
+        return Target("cuda", usable_mib * MIB)
 
     for usable_mib, room_mib in ((40_000, 1200), (8000, 512), (2000, 200)):
         memory = Memory(by_hand(), target(usable_mib))
@@ -127,7 +126,7 @@ def test_in_the_doubt_of_a_small_device_nothing_surely_fits(by_hand: Make) -> No
     """800 MiB for torch, 250 of them in doubt: 600 MiB are less than four fifths and may still be
     too much.
     """
-    target = Target("small", "cuda", 900 * MIB, 100 * MIB, 250 * MIB, 0)
+    target = Target("cuda", 900 * MIB, 100 * MIB, 250 * MIB)
 
     memory = Memory(by_hand(sequence_bytes=200 * MIB), target)
 
@@ -144,9 +143,7 @@ def test_a_bolder_margin_never_takes_less(by_hand: Make, kind: Any, seed: int) -
     )
     memory = Memory(
         traces,
-        Target(
-            "x", kind, draw.randint(300, 8000) * MIB, 100 * MIB, draw.choice([0, 75, 250]) * MIB, 0
-        ),
+        Target(kind, draw.randint(300, 8000) * MIB, 100 * MIB, draw.choice([0, 75, 250]) * MIB),
     )
 
     sizes = [memory.largest(70, margin=margin) for margin in MARGINS]
@@ -158,7 +155,7 @@ def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Make) -> N
     """400 MiB and 50 a sequence; a context of 50 to 150 MiB leaves 1850 to 1950 of 2000: 1850 /
     1.15 = 1608, 1900 less a tenth of 2000 = 1700, 1950 / 0.985 = 1980.
     """
-    memory = Memory(by_hand(), Target("x", "cuda", 2000 * MIB, 100 * MIB, 50 * MIB, 0))
+    memory = Memory(by_hand(), Target("cuda", 2000 * MIB, 100 * MIB, 50 * MIB))
 
     assert [memory.largest(70, margin=margin) for margin in MARGINS] == [24, 26, 31]
 
@@ -168,7 +165,7 @@ def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Make) -> N
 def test_one_micro_batch_fits_up_to_the_largest_that_does(
     by_hand: Make, margin: Margin, kind: str
 ) -> None:
-    memory = Memory(by_hand(), Target("x", kind, 2000 * MIB, 100 * MIB, 50 * MIB, 0))
+    memory = Memory(by_hand(), Target(kind, 2000 * MIB, 100 * MIB, 50 * MIB))
     largest = memory.largest(70, margin=margin)
 
     assert largest > 1
@@ -195,7 +192,7 @@ def test_a_recipe_can_leave_memory_to_the_desktop(labels_recipe_file: Path) -> N
 
 
 def test_no_more_than_what_was_asked_for_is_looked_at(by_hand: Make) -> None:
-    target = Target("large", "cuda", 100 * GIB, 0, 0, 0)
+    target = Target("cuda", 100 * GIB)
 
     assert [Memory(by_hand(), target).largest(highest) for highest in (1, 2, 3, 64)] == [
         1,
@@ -216,13 +213,13 @@ def test_few_of_many_micro_batches_are_traced(by_hand: Make) -> None:
         def work_at(self, micro_batch: int) -> Any:
             return traces.work_at(micro_batch)
 
-    assert Memory(Counted(), Target("x", "cuda", 64 * GIB, 0, 0, 0)).largest(4096) > 1000
+    assert Memory(Counted(), Target("cuda", 64 * GIB)).largest(4096) > 1000
     assert len(asked) == len(set(asked)) < 40
 
 
 def test_passes_that_are_not_full_take_less(by_hand: Make) -> None:
     """100 MiB of weights and 300 of gradients and states, and 50 for each full row."""
-    target = Target("x", "cpu", 2000 * MIB, 0, 0, 0)
+    target = Target("cpu", 2000 * MIB)
     memory = Memory(
         by_hand(), target, longest_pass_at=lambda room: LongestPass(0.75 * room, 0.75 * room)
     )
@@ -246,7 +243,7 @@ def test_all_sequences_in_one_pass_accumulate_no_gradients(
             return by_hand().work_at(micro_batch)
 
     prepared = prepare(adapted(), catalog.get("NVIDIA H200"))
-    prepared = dataclasses.replace(prepared, target=Target("x", "cpu", 2000 * MIB, 0, 0, 0))
+    prepared = dataclasses.replace(prepared, target=Target("cpu", 2000 * MIB))
     memory = prepared.memory(lambda _: Accumulating(), recompute=False)
 
     assert memory.replayed(15).trace.live_E().max() == (400 + 15 * 50) * MIB
@@ -284,7 +281,7 @@ def test_a_long_pass_alone_in_its_step_finds_no_gradients(
 
     memory = Memory(
         TwoPasses(),
-        Target("x", kind, 2000 * MIB, 0, 0, 0),
+        Target(kind, 2000 * MIB),
         longest_pass_at=lambda room: LongestPass(longest, later),
     )
 
@@ -299,7 +296,7 @@ def test_a_cpus_heap_is_that_of_a_run_of_so_many_passes(
 ) -> None:
     memory = Memory(
         by_hand(),
-        Target("x", "cpu", 20_000 * MIB, 0, 0, 0),
+        Target("cpu", 20_000 * MIB),
         fractions=() if passes == "one length" else (0.5, 1.0),
         longest_pass_at=lambda room: LongestPass(
             room, room, passes=None if passes == "one length" else passes
@@ -314,7 +311,7 @@ def test_a_cpus_heap_is_that_of_a_run_of_so_many_passes(
 
 def test_devices_share_what_was_replayed(by_hand: Make) -> None:
     replays = Replays(by_hand())
-    small, large = (Memory(replays, Target("x", "cuda", gib * GIB, 0, 0, 0)) for gib in (1, 80))
+    small, large = (Memory(replays, Target("cuda", gib * GIB)) for gib in (1, 80))
 
     assert small.replayed(3) is large.replayed(3)
     assert small.at(30).verdict != large.at(30).verdict
@@ -359,7 +356,7 @@ def test_what_needs_no_memory_is_decided_at_once(
         "loader_workers": 1,
         "packing": "stream",
     }
-    assert (prepared.model.vocabulary, prepared.target.name) == (290, "Tesla T4")
+    assert (prepared.model.vocabulary, prepared.target.kind) == (290, "cuda")
     assert [prepared.spec(recompute=on).recompute for on in (False, True)] == [False, True]
     assert prepared.spec(recompute=False, optimizer="8bit").optimizer == "8bit"
 

@@ -28,7 +28,7 @@ def describe_environment(device: Device) -> JsonDict:
         "brimful": version_of("brimful"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: version for name in PACKAGES if (version := version_of(name))},
+        "packages": _packages(),
         "device": device.to_json(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -38,4 +38,8 @@ def describe_environment(device: Device) -> JsonDict:
 def versions_here() -> Texts:
     """Return the versions of brimful, Python and the packages that decide memory and time."""
     here = {"brimful": version_of("brimful") or "", "python": platform.python_version()}
-    return here | {name: version for name in PACKAGES if (version := version_of(name))}
+    return here | _packages()
+
+
+def _packages() -> dict[str, str]:
+    return {name: version for name in PACKAGES if (version := version_of(name))}

@@ -15,7 +15,7 @@ from brimful.hardware import fitted
 from brimful.hardware.catalog import link_of
 from brimful.hardware.groups import Group
 from brimful.hardware.links import measured as measured_link
-from brimful.planning.plan import Spread
+from brimful.planning.plan import Prediction, Spread
 from brimful.planning.timing import RUN_AHEAD_NORM, StepTime
 
 LINK_SHARES = {
@@ -93,23 +93,6 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The time of a step on several devices.
-
-    Attributes:
-        time: Expected.
-        low_s, high_s: What waiting takes, where links are fast or slow; in `time` it is the term
-            "communication".
-        basis: What it rests on.
-    """
-
-    time: StepTime
-    low_s: float
-    high_s: float
-    basis: str
-
-
-@dataclass(frozen=True)
 class Links:
     """How long it takes to gather a byte of what devices hold parts of, in seconds.
 
@@ -127,15 +110,16 @@ class Links:
         return max(self.within_s, self.between_s)
 
 
-def shared_time(
+def waiting_time(
     time: StepTime,
     passes: int,
     group: Group,
     spread: Spread,
     exchange: Exchange,
     reached: Reached | None = None,
-) -> Shared:
-    """Return the time of a step whose devices exchange what they must.
+) -> Prediction:
+    """Return the seconds that a step takes longer because its devices exchange what they must:
+    fewer where links are fast, more where they are slow.
 
     Args:
         time: The time of one device's share, without waiting.
@@ -156,9 +140,6 @@ def shared_time(
         _waiting_s(time, passes, spread, exchange, links, replace(reached, never_hidden=share))
         for links, share in zip(_links_of(group, reached), hidden, strict=True)
     )
-    together = replace(
-        time, seconds=time.seconds + expected, terms={**time.terms, "communication": expected}
-    )
     link = link_of(group.device.name)
     joined = "a link that is not known" if link is None else link.name
     if measured_link(group.device.name):
@@ -166,7 +147,7 @@ def shared_time(
     basis = f"{group.count} devices, joined by {joined}"
     if group.machines > 1:
         basis += ", and by a network between machines that is assumed"
-    return Shared(together, low, high, basis)
+    return Prediction(expected, low, high, basis)
 
 
 def _waiting_s(

@@ -6,7 +6,7 @@ from functools import partial
 from brimful.base.errors import PlanError, RequestError
 from brimful.base.units import format_bytes, format_duration
 from brimful.hardware.groups import Group, growing
-from brimful.planning.communication import Exchange, Shared, shared_time
+from brimful.planning.communication import Exchange, waiting_time
 from brimful.planning.derive import Derived, Facts, derive_with_memory, total_steps_of
 from brimful.planning.memory import Footprint, standing_bytes
 from brimful.planning.plan import Choice, Plan, Prediction, Spread
@@ -292,14 +292,19 @@ def _with_communication(derived: Derived, group: Group, length: int) -> Derived:
     step = plan.predicted.get("step_time_s")
     if step is None:
         return derived
-    shared = shared_time(
+    waiting = waiting_time(
         StepTime(step.value, plan.time_terms, 0.0, 0.0),
         len(plan.micro_batches),
         group,
         plan.spread,
         _exchange_of(derived.prepared, derived.memory),
     )
-    together = _with_waiting(step, shared)
+    together = Prediction(
+        step.value + waiting.value,
+        step.low + waiting.low,
+        step.high + waiting.high,
+        f"{step.basis}; {waiting.basis}",
+    )
     tokens = plan.effective_batch * length
     predicted = {
         **plan.predicted,
@@ -316,24 +321,15 @@ def _with_communication(derived: Derived, group: Group, length: int) -> Derived:
         flop_s = mfu.value * step.value  # seconds that the arithmetic would take at the peak
         low, high = flop_s / together.high, flop_s / together.low
         predicted["mfu"] = Prediction(flop_s / together.value, low, high, mfu.basis)
-    plan = replace(plan, predicted=predicted, time_terms=shared.time.terms)
+    terms = {**plan.time_terms, "communication": waiting.value}
+    plan = replace(plan, predicted=predicted, time_terms=terms)
     return replace(derived, plan=plan)
-
-
-def _with_waiting(step: Prediction, shared: Shared) -> Prediction:
-    return Prediction(
-        shared.time.seconds,
-        step.low + shared.low_s,
-        step.high + shared.high_s,
-        f"{step.basis}; {shared.basis}",
-    )
 
 
 def _waiting_s(
     group: Group, spread: Spread, prepared: Prepared, memory: Memory, time: StepTime, passes: int
 ) -> float:
-    shared = shared_time(time, passes, group, spread, _exchange_of(prepared, memory))
-    return shared.time.seconds - time.seconds
+    return waiting_time(time, passes, group, spread, _exchange_of(prepared, memory)).value
 
 
 def _exchange_of(prepared: Prepared, memory: Memory) -> Exchange:

@@ -65,7 +65,6 @@ class Target:
     """The memory of a device.
 
     Attributes:
-        name: The name of the device.
         kind: "cuda", "mps" or "cpu".
         usable_bytes: What the process can have in all, context and libraries included.
         context_bytes: Driver context and loaded libraries, outside torch's allocator; on a CPU what
@@ -76,12 +75,11 @@ class Target:
         shares_memory: As of the device: a plan that may not fit does not.
     """
 
-    name: str
     kind: str
     usable_bytes: int
-    context_bytes: int
-    context_uncertainty_bytes: int
-    workspace_bytes: int
+    context_bytes: int = 0
+    context_uncertainty_bytes: int = 0
+    workspace_bytes: int = 0
     residuals: Residuals = NO_RESIDUALS
     shares_memory: bool = False
 
@@ -131,21 +129,13 @@ def target_of(
         if not process_bytes:
             growth_bytes = uncertain_bytes = 0
         return Target(
-            device.name,
-            "cpu",
-            usable_bytes + process_bytes,
-            process_bytes + growth_bytes,
-            uncertain_bytes,
-            0,
+            "cpu", usable_bytes + process_bytes, process_bytes + growth_bytes, uncertain_bytes
         )
     if device.kind != "cuda":
         return Target(
-            device.name,
             device.kind,
             usable_bytes + process_bytes,
             process_bytes,
-            0,
-            0,
             shares_memory=device.shares_memory,
         )
     capability = device.compute_capability or (0, 0)
@@ -156,7 +146,6 @@ def target_of(
     if (9, 0) <= capability < (12, 0):
         workspace_bytes = CUBLAS_WORKSPACE_HOPPER_BYTES
     return Target(
-        device.name,
         "cuda",
         usable_bytes,
         round(context_mib * MIB),
