@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 from brimful.base.types import Json, JsonDict
@@ -55,8 +55,8 @@ class _Change:
     name: str
     change: str
     set: str
-    recipe: Json
-    step: Json
+    recipe: Json = field(default_factory=dict)
+    step: Json = field(default_factory=dict)
 
     def and_also(self, other: "_Change") -> "_Change":
         """Return both changes as one."""
@@ -90,7 +90,6 @@ FOUR_BITS = _Change(
     "the frozen base in 4 bits: its products are less exact and slower",
     "quantize=nf4",
     {"quantize": "nf4"},
-    {},
 )
 
 _ATTENTION = "q_proj,k_proj,v_proj,o_proj"
@@ -99,8 +98,12 @@ _ATTENTION = "q_proj,k_proj,v_proj,o_proj"
 def _without_vllm(prepared: Prepared) -> list[_Change]:
     """Return what frees the memory that vLLM holds, in a list that is empty where it holds none."""
     plan = prepared.recipe.plan.model_copy(update={"sampling": "brimful"})
-    what = "answers are drawn by brimful's engine, with the weights that are trained"
-    change = _Change("no vLLM", what, "plan.sampling=brimful", {"plan": plan}, {})
+    change = _Change(
+        "no vLLM",
+        "answers are drawn by brimful's engine, with the weights that are trained",
+        "plan.sampling=brimful",
+        {"plan": plan},
+    )
     return [change] * draws_by_vllm(prepared.recipe)
 
 
@@ -187,13 +190,24 @@ def _changes(prepared: Prepared, recomputes: Recompute) -> list[_Change]:
     changes = _without_vllm(prepared)
     chunk = int(prepared.choices["loss_chunk"].value)
     if chunk > 1024 and not recipe.kind.gives_labels:
-        what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
-        set_ = "plan.loss_chunk=1024"
-        changes.append(_Change("smaller pieces of the loss", what, set_, {}, {"loss_chunk": 1024}))
+        changes.append(
+            _Change(
+                "smaller pieces of the loss",
+                "the loss takes fewer tokens at a time; results stay the same up to rounding",
+                "plan.loss_chunk=1024",
+                step={"loss_chunk": 1024},
+            )
+        )
     if recomputes is not True:
-        what = "activations of every block are computed twice; results stay the same up to rounding"
-        set_ = "plan.recompute=true"
-        changes.append(_Change("recomputation", what, set_, {}, {"recompute": True}))
+        changes.append(
+            _Change(
+                "recomputation",
+                "activations of every block are computed twice; results stay the same up to"
+                " rounding",
+                "plan.recompute=true",
+                step={"recompute": True},
+            )
+        )
     if recipe.adapter is None:
         changes += _of_the_update(prepared)
     is_in_16_bits = recipe.adapter is not None and recipe.quantize == "none"
@@ -201,17 +215,24 @@ def _changes(prepared: Prepared, recomputes: Recompute) -> list[_Change]:
         changes.append(_in_four_bits(prepared))
     changes += _on_packed_experts(prepared)
     if is_published and recipe.adapter is None and not recipe.kind.gives_labels:
-        what = "only low-rank adapters train: another model than full fine-tuning gives"
-        adapters = {"adapter": AdapterRecipe()}
-        changes.append(_Change("adapters", what, "adapter.rank=16", adapters, {}))
-    if half >= 2 and (recipe.batch.tokens or 0) % half == 0:
-        what = (
-            "every sequence is cut to half: long examples lose their end, and a step sees half the"
-            " tokens"
+        changes.append(
+            _Change(
+                "adapters",
+                "only low-rank adapters train: another model than full fine-tuning gives",
+                "adapter.rank=16",
+                {"adapter": AdapterRecipe()},
+            )
         )
-        set_ = f"sequence_length={half}"
-        shorter = {"sequence_length": half}
-        changes.append(_Change("half the sequence length", what, set_, shorter, {}))
+    if half >= 2 and (recipe.batch.tokens or 0) % half == 0:
+        changes.append(
+            _Change(
+                "half the sequence length",
+                "every sequence is cut to half: long examples lose their end, and a step sees half"
+                " the tokens",
+                f"sequence_length={half}",
+                {"sequence_length": half},
+            )
+        )
     return changes
 
 
@@ -228,7 +249,6 @@ def _on_packed_experts(prepared: Prepared) -> Iterator[_Change]:
         "adapters on attention alone, so that experts can be in 4 bits like the rest of the base",
         f"{packed.set} adapter.targets={_ATTENTION}",
         {**packed.recipe, "adapter": adapter.model_copy(update={"targets": _ATTENTION})},
-        {},
     )
 
 
@@ -239,21 +259,27 @@ def _of_the_update(prepared: Prepared) -> Iterator[_Change]:
     recipe, variant = prepared.recipe, str(prepared.choices["optimizer"].value)
     is_rounded, found = recipe.optimizer.weights == "bf16", list[_Change]()
     if recipe.optimizer.kind == "adamw" and prepared.device.kind in EIGHT_BIT_DEVICES:
-        what = "optimizer states in 8 bits: another update, close to the same"
-        eight_bit = f"{ROUNDED}_{EIGHT_BIT}" if is_rounded else EIGHT_BIT
-        set_ = "optimizer.kind=adamw_8bit"
-        found.append(_Change("8-bit optimizer", what, set_, {}, {"optimizer": eight_bit}))
+        found.append(
+            _Change(
+                "8-bit optimizer",
+                "optimizer states in 8 bits: another update, close to the same",
+                "optimizer.kind=adamw_8bit",
+                step={"optimizer": f"{ROUNDED}_{EIGHT_BIT}" if is_rounded else EIGHT_BIT},
+            )
+        )
     multiplies_bf16 = prepared.precision == "bf16"
     if not is_rounded and multiplies_bf16 and not recipe.feedback_points:
-        what = (
-            "weights and gradients in 16 bits: updates are computed in fp32 and rounded at random,"
-            " so that small ones count"
-        )
-        narrow = {"optimizer": recipe.optimizer.model_copy(update={"weights": "bf16"})}
         keeps_fp32_states = recipe.optimizer.kind == "adamw"
-        rounded = ROUNDED if keeps_fp32_states else f"{ROUNDED}_{variant}"
-        set_ = "optimizer.weights=bf16"
-        found.append(_Change("weights in bf16", what, set_, narrow, {"optimizer": rounded}))
+        found.append(
+            _Change(
+                "weights in bf16",
+                "weights and gradients in 16 bits: updates are computed in fp32 and rounded at"
+                " random, so that small ones count",
+                "optimizer.weights=bf16",
+                {"optimizer": recipe.optimizer.model_copy(update={"weights": "bf16"})},
+                {"optimizer": ROUNDED if keeps_fp32_states else f"{ROUNDED}_{variant}"},
+            )
+        )
     yield from found
     if len(found) > 1:
         yield found[0].and_also(found[1])
