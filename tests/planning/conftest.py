@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import MakeDevice, MakePlan, MakeRecipe
+from fixture_types import Devices, MakeDevice, MakePlan, MakeRates, MakeRecipe
 
 from brimful.base.types import JsonDict
 from brimful.base.units import GIB, MIB
@@ -53,7 +53,7 @@ def cpu() -> MakeDevice:
 
 
 @pytest.fixture(scope="session")
-def devices(cpu: MakeDevice) -> dict[str, Device]:
+def devices(cpu: MakeDevice) -> Devices:
     """Small and large, old and new."""
     names = ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200")
     made: JsonDict = {"cpu": cpu(), "small cpu": cpu(free_memory_bytes=GIB // 2)}
@@ -168,7 +168,7 @@ class HandTraces:
 
 
 @pytest.fixture(scope="session")
-def rates() -> Callable[..., Rates]:
+def rates() -> MakeRates:
     """`rates(...)` are the dense rates of `cpu`, 100 GB/s and 0.1 ms for every operator issued, one
     after the other, with fields replaced.
     """

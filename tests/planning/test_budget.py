@@ -18,7 +18,7 @@ from brimful.planning.budget import (
     session_seconds,
     sessions,
 )
-from brimful.planning.plan import Prediction
+from brimful.planning.plan import Prediction, Predictions
 
 HOUR = 3600.0
 
@@ -121,7 +121,7 @@ def test_the_answer_says_how_many_steps_surely_keep_to_it() -> None:
 
 
 def test_all_steps_keep_to_a_large_budget_and_none_to_a_tiny_one() -> None:
-    def money(steps: int) -> dict[str, Prediction]:
+    def money(steps: int) -> Predictions:
         return {"cost_usd": _about(1 + steps)}
 
     assert answer(Budget("money", 1e6), money, 50).steps == 50
@@ -129,7 +129,7 @@ def test_all_steps_keep_to_a_large_budget_and_none_to_a_tiny_one() -> None:
 
 
 def test_steps_that_keep_to_it_do_so_even_where_time_does_not_grow_evenly() -> None:
-    def uneven(steps: int) -> dict[str, Prediction]:
+    def uneven(steps: int) -> Predictions:
         return {"total_time_s": _about(steps + (5 if steps % 7 == 3 else 0))}
 
     for limit in range(5, 60):
@@ -166,9 +166,7 @@ def test_among_those_that_keep_to_a_time_the_cheapest_comes_first_and_to_money_t
     ]
 
 
-def _predicted(
-    training_s: float, step_s: float = 2.0, start_s: float = 20.0
-) -> dict[str, Prediction]:
+def _predicted(training_s: float, step_s: float = 2.0, start_s: float = 20.0) -> Predictions:
     parts = {
         "step_time_s": step_s,
         "training_time_s": training_s,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fixture_types import MakeDevice, MakeRecipe, Refuses
+from fixture_types import Devices, MakeDevice, MakeRecipe, Refuses
 from peft.utils import transformers_weight_conversion
 from syrupy.assertion import SnapshotAssertion
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -36,8 +36,6 @@ from brimful.planning.choices import (
 )
 from brimful.planning.timing import NEW_LENGTHS, TERMS, StepTime
 from brimful.recipe import Recipe, load
-
-Devices = dict[str, Device]
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fixture_types import Make, MakeRecipe
+from fixture_types import Make, MakeRates, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.units import MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
-from brimful.hardware.rates import Rates
 from brimful.planning.compiled import SHARE_OF_EAGER, Untraced, bounded_by_eager, compiled_memory
 from brimful.planning.plan import Choice, Prediction
 from brimful.planning.search import SearchResult, search
@@ -46,12 +45,12 @@ def _untraced(tracer: Tracer) -> Tracer:
     return trace
 
 
-def _found(prepared: Prepared, tracer: Tracer, rates: Callable[..., Rates]) -> SearchResult:
+def _found(prepared: Prepared, tracer: Tracer, rates: MakeRates) -> SearchResult:
     return search(prepared, tracer, rates(), 100_000)
 
 
 def test_a_compiled_step_has_the_memory_of_its_own_trace(
-    prepared: Callable[..., Prepared], tracer: Tracer, rates: Callable[..., Rates]
+    prepared: Callable[..., Prepared], tracer: Tracer, rates: MakeRates
 ) -> None:
     taken = _found(prepared("plan.micro_batch=64"), tracer, rates)
     eager = _found(prepared("plan.micro_batch=64", "plan.compile=false"), tracer, rates)
@@ -86,7 +85,7 @@ def test_times_are_those_of_the_recorded_operators(
 def test_an_untraced_step_is_bounded_by_the_eager_one_and_says_why(
     prepared: Callable[..., Prepared],
     tracer: Tracer,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
     snapshot: SnapshotAssertion,
 ) -> None:
     ready = prepared("plan.micro_batch=8")

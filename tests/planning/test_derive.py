@@ -4,21 +4,18 @@ and the user's word stands.
 
 import dataclasses
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from fixture_types import Make, MakeDevice, MakePlan, MakeRecipe, Refuses
+from fixture_types import Devices, Make, MakeDevice, MakePlan, MakeRates, MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
 from brimful.data.batches import Batch
 from brimful.hardware import catalog
-from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
-from brimful.hardware.rates import Rates
 from brimful.model.description import count_parameters
 from brimful.planning.derive import Facts, derive_with_memory, refuse_what_cannot_fit
 from brimful.planning.longest_pass import split
@@ -80,7 +77,7 @@ def _random_recipe(seed: int) -> Recipe:
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("block", range(4))
 def test_the_effective_batch_is_the_recipes_on_every_device(
-    devices: dict[str, Device], block: int, planned: MakePlan, *, timed: bool
+    devices: Devices, block: int, planned: MakePlan, *, timed: bool
 ) -> None:
     """And the training loop gets through it in order, every sequence once. With rates every recipe
     is planned for one of the devices.
@@ -161,13 +158,13 @@ def test_a_batch_is_split_with_only_the_last_part_smaller(
 @pytest.mark.parametrize("device", ["Tesla T4", "NVIDIA H200", "cpu"])
 def test_what_the_user_fixed_stands_and_is_costed(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     device: str,
     key: str,
     value: str | int | bool,
     field: str | None,
     planned: MakePlan,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
     snapshot: SnapshotAssertion,
 ) -> None:
     plan = planned(
@@ -197,7 +194,7 @@ def test_a_fixed_micro_batch_above_the_effective_batch_is_the_whole_batch(
 
 
 def test_threads_are_the_cpus_or_the_users_and_no_matter_of_a_gpu(
-    tiny: MakeRecipe, devices: dict[str, Device], planned: MakePlan
+    tiny: MakeRecipe, devices: Devices, planned: MakePlan
 ) -> None:
     assert planned(tiny("plan={}"), devices["cpu"]).threads == 2
     assert planned(tiny("plan={threads: 1}"), devices["cpu"]).threads == 1
@@ -220,9 +217,7 @@ def hand(by_hand: Make) -> Tracer:
     return lambda spec: by_hand(sequence_bytes=(10 if spec.recompute else 50) * MIB)
 
 
-def test_memory_terms_add_up_to_the_predicted_peak(
-    devices: dict[str, Device], planned: MakePlan
-) -> None:
+def test_memory_terms_add_up_to_the_predicted_peak(devices: Devices, planned: MakePlan) -> None:
     apple = dataclasses.replace(devices["cpu"], kind="mps", threads=None)
     for seed in range(40):
         for device in (
@@ -244,7 +239,7 @@ def test_memory_terms_add_up_to_the_predicted_peak(
 
 def test_on_a_gpu_the_peak_is_that_of_torchs_allocator_and_the_drivers_stands_beside_it(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     hand: Tracer,
     planned: MakePlan,
 ) -> None:
@@ -312,7 +307,7 @@ def test_the_micro_batch_on_a_gpu_is_the_largest_that_fits_and_is_not_tight(
 
 def test_more_tokens_than_bring_speed_are_not_taken(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     hand: Tracer,
     planned: MakePlan,
     snapshot: SnapshotAssertion,
@@ -441,7 +436,7 @@ def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
 
 
 def test_weights_gradients_and_states_of_a_real_trace_follow_from_the_parameters(
-    tiny: MakeRecipe, devices: dict[str, Device], planned: MakePlan
+    tiny: MakeRecipe, devices: Devices, planned: MakePlan
 ) -> None:
     recipe = tiny("plan={precision: bf16, recompute: false, loss_chunk: 64, micro_batch: 1}")
     parameters = count_parameters(recipe.fresh_model, 290, recipe.context).total
@@ -458,7 +453,7 @@ def test_weights_gradients_and_states_of_a_real_trace_follow_from_the_parameters
 
 def test_traces_are_of_the_step_that_the_plan_decides(
     tiny: MakeRecipe,
-    devices: dict[str, Device],
+    devices: Devices,
     by_hand: Make,
     planned: MakePlan,
 ) -> None:

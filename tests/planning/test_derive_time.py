@@ -2,25 +2,22 @@
 and earlier runs.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fixture_types import Make, MakeDevice, MakePlan, MakeRecipe
+from fixture_types import Devices, Make, MakeDevice, MakePlan, MakeRates, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.types import JsonDict, Numbers
 from brimful.hardware import catalog
 from brimful.hardware.calibration import Correction
-from brimful.hardware.device import Abilities, Device
+from brimful.hardware.device import Abilities
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, Rates
 from brimful.planning.choices import NEW_PRODUCT_S
 from brimful.planning.derive import BEST_MFU, REACHED, Facts, derive_with_memory, total_steps_of
 from brimful.planning.plan import Plan
 from brimful.planning.timing import BY_EXAMPLES, NEW_LENGTHS, PRODUCTS_WITHIN
-
-MakeRates = Callable[..., Rates]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +303,7 @@ def test_without_a_dense_rate_there_is_a_time_but_no_share_of_it(
 
 
 def test_a_faster_device_is_predicted_to_be_faster(
-    tiny: MakeRecipe, devices: dict[str, Device], planned: MakePlan
+    tiny: MakeRecipe, devices: Devices, planned: MakePlan
 ) -> None:
     cards = [devices[name] for name in ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200")]
     times = [

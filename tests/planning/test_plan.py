@@ -5,14 +5,12 @@ import json
 from collections.abc import Callable
 
 import pytest
-from fixture_types import MakeDevice, MakePlan, MakeRecipe
+from fixture_types import Devices, MakeDevice, MakePlan, MakeRates, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError
 from brimful.base.types import JsonDict
-from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
-from brimful.hardware.rates import Rates
 from brimful.planning.plan import Choice, Plan, Prediction, plan_from_json
 
 
@@ -21,7 +19,7 @@ def plan(
     tiny: MakeRecipe,
     cpu: MakeDevice,
     planned: MakePlan,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
 ) -> Plan:
     recipe = tiny("plan={micro_batch: 3}")
     return planned(recipe, cpu(), vocabulary=300, train_sequences=100, rates=rates())
@@ -32,7 +30,7 @@ def test_a_plan_survives_its_file(plan: Plan) -> None:
 
 
 def test_every_device_gives_a_plan_that_survives_its_file(
-    tiny: MakeRecipe, devices: dict[str, Device], planned: MakePlan
+    tiny: MakeRecipe, devices: Devices, planned: MakePlan
 ) -> None:
     for device in devices.values():
         plan = planned(tiny("plan={}"), device, rates=guessed_rates(device))

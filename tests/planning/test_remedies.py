@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from fixture_types import Make, MakeRecipe
+from fixture_types import Devices, Make, MakeRecipe
 
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
@@ -157,7 +157,7 @@ def test_blocks_that_keep_more_than_their_inputs_can_keep_less(
 
 
 def test_a_fresh_model_is_neither_quantised_nor_adapted(
-    tiny: MakeRecipe, cheap_tracer: Any, devices: dict[str, Device]
+    tiny: MakeRecipe, cheap_tracer: Any, devices: Devices
 ) -> None:
     found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), cheap_tracer, recomputes=False)
 
@@ -172,7 +172,7 @@ def test_a_fresh_model_is_neither_quantised_nor_adapted(
 
 
 def test_what_takes_no_less_is_not_offered(
-    tiny: MakeRecipe, by_hand: Make, devices: dict[str, Device]
+    tiny: MakeRecipe, by_hand: Make, devices: Devices
 ) -> None:
     """These traces need the same whatever is changed but the optimizer."""
 

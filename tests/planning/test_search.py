@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
-from fixture_types import Make, MakeDevice, MakeRecipe
+from fixture_types import Devices, Make, MakeDevice, MakeRates, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.types import JsonDict
 from brimful.base.units import MIB
-from brimful.hardware.device import Abilities, Device
+from brimful.hardware.device import Abilities
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN
 from brimful.planning.compiling import COLD_S
@@ -69,7 +69,7 @@ class Searching(Protocol):
 
 
 @pytest.fixture
-def found(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]) -> Searching:
+def found(prepared: Preparing, tracer: Tracer, rates: MakeRates) -> Searching:
     """`found("key=value", ..., free_mib=, steps=, host_s=, ...)` is what the search takes with the
     rates by hand, fields replaced.
     """
@@ -173,7 +173,7 @@ def test_without_rates_passes_are_as_few_as_fit_and_then_as_equal_as_can_be(
 
 
 def test_a_rate_that_is_missing_is_as_none(
-    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+    prepared: Preparing, tracer: Tracer, rates: MakeRates
 ) -> None:
     partial = rates(flop_per_s={"matrix": {"bf16": 1e12}})
 
@@ -186,7 +186,7 @@ def test_a_rate_that_is_missing_is_as_none(
 def test_operators_that_cannot_be_told_cost_the_time_and_not_the_plan(
     prepared: Preparing,
     by_hand: Make,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def work_at(traces: Any, micro_batch: int) -> Work:
@@ -239,7 +239,7 @@ def test_recomputation_is_not_taken_when_it_costs_and_its_time_is_told(
 
 
 def test_what_fits_without_recomputation_is_told_before_that_is_looked_at(
-    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+    prepared: Preparing, tracer: Tracer, rates: MakeRates
 ) -> None:
     said: list[tuple[str, bool]] = []
 
@@ -260,7 +260,7 @@ def test_what_fits_without_recomputation_is_told_before_that_is_looked_at(
 
 
 def test_recomputation_is_not_looked_at_where_computing_half_of_it_would_cost_too_much(
-    prepared: Preparing, by_hand: Make, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+    prepared: Preparing, by_hand: Make, rates: MakeRates, snapshot: SnapshotAssertion
 ) -> None:
     """All 64 at once would take 201 ms, and half of 71 ms for the blocks' forward pass again."""
     asked = []
@@ -383,7 +383,7 @@ def test_margins_from_conservative_to_tight_take_more_and_more(found: Searching)
 
 
 def test_what_fits_by_less_than_the_margin_is_told_so(
-    prepared: Preparing, tracer: Tracer, devices: dict[str, Device], snapshot: SnapshotAssertion
+    prepared: Preparing, tracer: Tracer, devices: Devices, snapshot: SnapshotAssertion
 ) -> None:
     """One sequence surely gets through, but not at the upper end of what the allocator may hold:
     1.25 x 514 MiB beside a context of up to 704.
@@ -422,7 +422,7 @@ def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(
 
 @pytest.mark.parametrize("packing", ["padded", "document"])
 def test_texts_side_by_side_are_not_compiled(
-    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], packing: str
+    prepared: Preparing, tracer: Tracer, rates: MakeRates, packing: str
 ) -> None:
     """Only passes of one shape run compiled blocks, and padded texts hardly ever have it."""
     plain = prepared("plan.recompute=false")
@@ -486,7 +486,7 @@ def test_evaluation_is_not_compiled_and_takes_as_long(
 
 @pytest.mark.parametrize("fusible", [0.0, 0.4])
 def test_compiling_gains_what_timed_passes_leave_to_gain(
-    fusible: float, prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+    fusible: float, prepared: Preparing, tracer: Tracer, rates: MakeRates
 ) -> None:
     """By operators alone it would gain more; where passes were timed, their own share of
     element-wise operators shrinks, and the update stays.
@@ -512,7 +512,7 @@ def test_compiling_gains_what_timed_passes_leave_to_gain(
 
 
 def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measured_them(
-    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+    prepared: Preparing, tracer: Tracer, rates: MakeRates, snapshot: SnapshotAssertion
 ) -> None:
     """Measured three times as slow as predicted, a third of the steps is enough."""
     saved_s = _by_hand_s(64, 1, 1e-2) * (1 - 1 / COMPILE_GAIN["cpu"])
@@ -529,7 +529,7 @@ def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measu
 
 
 def test_what_a_pass_was_timed_to_cost_decides_how_many_there_are(
-    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+    prepared: Preparing, tracer: Tracer, rates: MakeRates
 ) -> None:
     """By their operators passes cost next to nothing; a pass that was timed takes a tenth more."""
     ready = prepared("plan.compile=false")
@@ -547,7 +547,7 @@ def test_what_a_pass_was_timed_to_cost_decides_how_many_there_are(
 def test_compiling_never_pays_where_fusing_saves_nothing(
     prepared: Preparing,
     by_hand: Make,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
     snapshot: SnapshotAssertion,
 ) -> None:
     taken = search(prepared(), lambda spec: by_hand(moved_bytes=0), rates(host_s=0.0), 10**9)
@@ -567,7 +567,7 @@ def test_compiling_never_pays_where_fusing_saves_nothing(
 def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(
     prepared: Preparing,
     tracer: Tracer,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
     changes: JsonDict,
     steps: int | None,
     because: str,
@@ -586,7 +586,7 @@ def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(
 
 
 def test_a_step_has_the_passes_and_the_padding_of_the_data(
-    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+    prepared: Preparing, tracer: Tracer, rates: MakeRates
 ) -> None:
     """Of 64 rows that are half full of text, a third of which is learned, padding makes 44 in 17
     passes of 4 at most.
@@ -631,7 +631,7 @@ def _brute_force_s(prepared: Prepared, memories: dict[bool, Memory], rates: Rate
 
 @pytest.mark.parametrize("seed", range(12))
 def test_little_is_lost_against_trying_everything(
-    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], seed: int
+    prepared: Preparing, tracer: Tracer, rates: MakeRates, seed: int
 ) -> None:
     """Also where small operators find their operands in a cache, so that the largest micro-batch is
     not the fastest.

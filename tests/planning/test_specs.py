@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import MakeRecipe, Refuses
+from fixture_types import Devices, MakeRecipe, Refuses
 from transformers import GPT2Config, LlamaConfig
 
 from brimful.base.errors import PlanError
@@ -86,7 +86,7 @@ def test_what_trains_is_held_in_fp32_and_what_is_frozen_in_the_type_of_the_produ
     ("device", "autocast"), [("cpu", "bf16"), ("Tesla T4", "fp16"), ("NVIDIA H200", "bf16")]
 )
 def test_a_fresh_model_keeps_fp32_weights(
-    tiny: MakeRecipe, devices: dict[str, Device], device: str, autocast: str
+    tiny: MakeRecipe, devices: Devices, device: str, autocast: str
 ) -> None:
     spec = _step(tiny("plan={}"), devices[device])
 
@@ -144,9 +144,7 @@ def test_without_adapters_there_are_none(published: MakeRecipe) -> None:
 # --- the step is the loop's
 
 
-def test_the_step_is_that_of_brimfuls_own_loop(
-    published: MakeRecipe, devices: dict[str, Device]
-) -> None:
+def test_the_step_is_that_of_brimfuls_own_loop(published: MakeRecipe, devices: Devices) -> None:
     spec = _step(
         published("optimizer.clip_norm=null", "plan.loss_chunk=77", "plan.attention=eager"),
         devices["Tesla T4"],
@@ -188,7 +186,7 @@ def test_an_optimizer_of_8_bits_is_traced_as_one(
 
 
 def test_a_cpu_is_traced_with_its_own_kernels_and_a_gpu_with_those_of_its_generation(
-    tiny: MakeRecipe, devices: dict[str, Device]
+    tiny: MakeRecipe, devices: Devices
 ) -> None:
     kernels = {
         name: (spec.cuda, spec.flash)
@@ -205,7 +203,7 @@ def test_a_cpu_is_traced_with_its_own_kernels_and_a_gpu_with_those_of_its_genera
 
 
 def test_devices_with_the_same_abilities_share_a_step(
-    published: MakeRecipe, devices: dict[str, Device]
+    published: MakeRecipe, devices: Devices
 ) -> None:
     steps = {
         name: _step(published("plan.loss_chunk=1024"), devices[name]).key()
@@ -262,7 +260,7 @@ def test_a_sequence_longer_than_the_model_reads_is_refused_with_both_numbers(
 
 @pytest.mark.parametrize("device", ["cpu", "Tesla T4", "NVIDIA H200"])
 def test_a_model_that_caps_its_scores_takes_eager_attention(
-    published: MakeRecipe, devices: dict[str, Device], device: str
+    published: MakeRecipe, devices: Devices, device: str
 ) -> None:
     recipe = published("model=google/gemma-2-2b", "adapter={}")
 
@@ -365,7 +363,7 @@ ENCODER = ("method=mlm", "model.architecture=modernbert", "data.masked_share=0.3
 
 
 def test_an_encoders_step_makes_logits_for_hidden_tokens_only(
-    tiny: MakeRecipe, devices: dict[str, Device]
+    tiny: MakeRecipe, devices: Devices
 ) -> None:
     spec = _step(tiny(*ENCODER), next(iter(devices.values())))
 

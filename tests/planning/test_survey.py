@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Make, MakeRecipe, Refuses
+from fixture_types import Devices, Make, MakeRecipe, Refuses
 
 from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
-from brimful.hardware.device import Device
 from brimful.planning.longest_pass import LongestPass
 from brimful.planning.memory import Replays, roomy_bytes
 from brimful.planning.specs import model_facts
@@ -341,9 +340,7 @@ def test_powers_of_two_the_chosen_the_largest_and_two_beyond_are_shown(
 # --- what is decided before memory
 
 
-def test_what_needs_no_memory_is_decided_at_once(
-    tiny: MakeRecipe, devices: dict[str, Device]
-) -> None:
+def test_what_needs_no_memory_is_decided_at_once(tiny: MakeRecipe, devices: Devices) -> None:
     recipe = tiny("plan={}")
     model = model_facts(recipe, 290)
     prepared = prepare(recipe, devices["Tesla T4"], model=model, process_bytes=MIB)

@@ -3,17 +3,16 @@
 import json
 from typing import Any
 
-from fixture_types import Make, MakeDevice, MakeRecipe
+from fixture_types import Devices, Make, MakeDevice, MakeRecipe
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.hardware.device import Device
 from brimful.planning.derive import derive_with_memory
 from brimful.planning.remedies import remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
 
 
 def test_everything_that_was_found_out_is_plain_values(
-    tiny: MakeRecipe, devices: dict[str, Device], cheap_tracer: Any
+    tiny: MakeRecipe, devices: Devices, cheap_tracer: Any
 ) -> None:
     derived = derive_with_memory(tiny("plan={}"), devices["Tesla T4"], cheap_tracer)
     table = tuple(derived.memory.at(size) for size in (1, 2, 8))
@@ -46,9 +45,7 @@ def test_device_and_verdict_are_those_of_the_plan(
     assert (surveyed.table, surveyed.remedies, surveyed.smallest_device) == ((), (), None)
 
 
-def test_a_device_without_a_plan_says_why(
-    devices: dict[str, Device], snapshot: SnapshotAssertion
-) -> None:
+def test_a_device_without_a_plan_says_why(devices: Devices, snapshot: SnapshotAssertion) -> None:
     told = Unplanned(devices["Tesla T4"], "it cannot be traced").to_json()
 
     assert told == snapshot

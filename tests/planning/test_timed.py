@@ -4,11 +4,10 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
-from fixture_types import Make, MakeDevice, MakePlan, MakeRecipe, Refuses
+from fixture_types import Make, MakeDevice, MakePlan, MakeRates, MakeRecipe, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware.calibration import Correction
-from brimful.hardware.rates import Rates
 from brimful.planning.choices import EXAMPLE_S
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
@@ -140,7 +139,7 @@ def timed_plan(
     cpu: MakeDevice,
     by_hand: Make,
     planned: MakePlan,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
 ) -> PlanAndAsk:
     """`timed_plan(passes, correction, "key=value")` is a plan by hand with these timed passes, and
     what was asked of the timer: micro-batch, whether the step accumulates, seconds.
@@ -200,7 +199,7 @@ def test_attention_example_by_example_is_added_to_timed_passes(
     cpu: MakeDevice,
     by_hand: Make,
     planned: MakePlan,
-    rates: Callable[..., Rates],
+    rates: MakeRates,
 ) -> None:
     """A full row is timed, which is one example."""
     passes = dataclasses.replace(QUIET, micro_batch=8)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
-from fixture_types import Refuses
+from fixture_types import MakeRates, Refuses
 
 from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
@@ -23,7 +23,7 @@ from brimful.planning.timing import (
 from brimful.planning.work import GLOBAL, Work
 
 WorkOf = Callable[..., Work]
-RatesOf = Callable[..., Rates]
+RatesOf = MakeRates
 SECOND = 10**11
 """FLOP or bytes."""
 TILES = {"flop": SECOND, "kind": "matrix"}

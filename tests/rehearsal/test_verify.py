@@ -23,13 +23,15 @@ from brimful.training.optim import guarded_update
 PLAN = replace(PLAINEST, micro_batches=(3, 3, 2), attention="sdpa", recompute=True, loss_chunk=40)
 ALL = {"loss", "gradient direction", "gradient length", "update direction", "update length"}
 
+Verifying = Callable[..., Verification]
+
 
 def _failed(verification: Verification) -> set[str]:
     return {check.name for check in verification.checks if not check.passed}
 
 
 @pytest.fixture
-def verified(tiny: MakeRecipe) -> Callable[..., Verification]:
+def verified(tiny: MakeRecipe) -> Verifying:
     """`verified("key=value", precision="bf16")` verifies the tiny recipe on this CPU with fields of
     its plan replaced.
     """
@@ -44,7 +46,7 @@ def verified(tiny: MakeRecipe) -> Callable[..., Verification]:
     [(), ("model.architecture=gpt2", "model.dropout=0.1", "model.tie_embeddings=false")],
 )
 def test_a_sound_plan_passes(
-    verified: Callable[..., Verification], precision: str, overrides: tuple[str, ...]
+    verified: Verifying, precision: str, overrides: tuple[str, ...]
 ) -> None:
     verification = verified(*overrides, precision=precision)
     assert _failed(verification) == set()
@@ -55,7 +57,7 @@ def test_a_sound_plan_passes(
 @pytest.mark.parametrize("attention", ["eager", "sdpa", "brimful_blocks", "brimful_expanded"])
 @pytest.mark.parametrize("optimizer", ["fused", "foreach", "for_loop"])
 def test_every_attention_and_optimizer_passes(
-    verified: Callable[..., Verification], attention: str, optimizer: str
+    verified: Verifying, attention: str, optimizer: str
 ) -> None:
     assert verified(
         "model.heads=4", "model.kv_heads=2", attention=attention, optimizer=optimizer
@@ -63,7 +65,7 @@ def test_every_attention_and_optimizer_passes(
 
 
 def test_a_tiny_learning_rate_passes_although_weights_round_its_update_away(
-    verified: Callable[..., Verification],
+    verified: Verifying,
 ) -> None:
     assert verified("optimizer.learning_rate=1e-6", precision="fp32").passed
 
@@ -97,7 +99,7 @@ def _broken(monkeypatch: pytest.MonkeyPatch, change: Callable[..., tuple[Any, Te
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_dropped_micro_batch_fails_everywhere(
-    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch, precision: str
+    verified: Verifying, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     _broken(monkeypatch, lambda pieces, scale: (pieces[:-1], scale))
     assert _failed(verified(precision=precision)) == ALL
@@ -107,7 +109,7 @@ def test_a_dropped_micro_batch_fails_everywhere(
     ("precision", "factor"), [("fp32", 1.0001), ("fp16", 1.001), ("bf16", 1.005)]
 )
 def test_a_wrong_loss_scale_fails_on_the_gradients_length(
-    verified: Callable[..., Verification],
+    verified: Verifying,
     monkeypatch: pytest.MonkeyPatch,
     precision: str,
     factor: float,
@@ -117,7 +119,7 @@ def test_a_wrong_loss_scale_fails_on_the_gradients_length(
 
 
 def test_a_mean_over_each_micro_batch_instead_of_over_the_step_fails(
-    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
+    verified: Verifying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = one_step.accumulate_gradients
 
@@ -139,9 +141,7 @@ def test_a_mean_over_each_micro_batch_instead_of_over_the_step_fails(
     assert "update direction" in failed
 
 
-def test_targets_shifted_by_one_fail(
-    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_targets_shifted_by_one_fail(verified: Verifying, monkeypatch: pytest.MonkeyPatch) -> None:
     _broken(
         monkeypatch,
         lambda pieces, scale: (
@@ -153,7 +153,7 @@ def test_targets_shifted_by_one_fail(
 
 
 def test_an_update_that_forgets_to_clip_fails_on_its_length(
-    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
+    verified: Verifying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unclipped(
         optimizer: torch.optim.AdamW, *arguments: Any, clip_norm: float | None, **named: Any
@@ -172,7 +172,7 @@ def test_an_update_that_forgets_to_clip_fails_on_its_length(
 
 
 def test_a_gradient_that_is_not_finite_fails_and_is_still_json(
-    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
+    verified: Verifying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _broken(monkeypatch, lambda pieces, scale: (pieces, scale * float("inf")))
     verification = verified()
@@ -182,7 +182,7 @@ def test_a_gradient_that_is_not_finite_fails_and_is_still_json(
 
 @pytest.mark.parametrize(("call", "which"), [(1, "plainest"), (2, "planned")])
 def test_a_step_that_runs_out_of_memory_is_told_with_a_way_out(
-    verified: Callable[..., Verification],
+    verified: Verifying,
     monkeypatch: pytest.MonkeyPatch,
     call: int,
     which: str,

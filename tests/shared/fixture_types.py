@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from brimful.hardware.device import Device
+from brimful.hardware.rates import Rates
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
@@ -22,4 +23,6 @@ MakeRecipe = Callable[..., Recipe]
 MakeStep = Callable[..., StepSpec]
 MakePlan = Callable[..., Plan]
 MakeDevice = Callable[..., Device]
+MakeRates = Callable[..., Rates]
+Devices = dict[str, Device]
 Captured = pytest.CaptureFixture[str]

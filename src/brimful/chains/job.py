@@ -26,7 +26,7 @@ from brimful.planning.job import (
     WholeJob,
 )
 from brimful.planning.memory import Footprint, before_training
-from brimful.planning.plan import Plan, Prediction, summed, verdict_on
+from brimful.planning.plan import Plan, Prediction, Predictions, summed, verdict_on
 from brimful.planning.rounds import AnswerRounds
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.planning.vllm_share import VLLM
@@ -102,7 +102,7 @@ class PlannedTraining:
             return self.footprint.usable_bytes
         return int(self.plan.device.get("memory_bytes") or 0)
 
-    def predicted(self, steps: int | None) -> Mapping[str, Prediction]:
+    def predicted(self, steps: int | None) -> Predictions:
         """Return what one training takes, of `steps` optimizer steps in place of the plan's."""
         if steps is None:
             return self.plan.predicted

@@ -5,7 +5,7 @@ tasks, as far as they take at most a tenth of the run. No torch.
 from dataclasses import dataclass, replace
 
 from brimful.base.units import format_duration
-from brimful.planning.plan import BaseScoring, Choice, Plan, Prediction
+from brimful.planning.plan import BaseScoring, Choice, Plan, Prediction, Predictions
 from brimful.planning.spacing import MOST_SHARE, Durations
 from brimful.recipe import Recipe
 
@@ -169,7 +169,7 @@ def _reason(base: BaseScoring, has_tasks: bool, times: BaseTimes | None) -> str:
 
 def base_loss_time(
     base: BaseScoring | None, times: BaseTimes, evaluation: Prediction
-) -> dict[str, Prediction]:
+) -> Predictions:
     """Return base_time_s, the losses that are computed within the run; nothing without them."""
     if base is None or not base.loss_share:
         return {}
@@ -181,7 +181,7 @@ def base_loss_time(
     return {"base_time_s": evaluation.times(factor, what)}
 
 
-def base_answers_time(base: BaseScoring | None, times: BaseTimes) -> dict[str, Prediction]:
+def base_answers_time(base: BaseScoring | None, times: BaseTimes) -> Predictions:
     """Return base_answers_time_s, what the base writes after the run; nothing without answers."""
     made: dict[str, float] = {}
     if base is not None and base.samples:

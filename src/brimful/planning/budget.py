@@ -5,7 +5,7 @@ many steps do. No torch.
 import bisect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ from brimful.base.errors import RequestError
 from brimful.base.types import JsonDict, Numbers
 from brimful.base.units import format_duration, format_money, parse_duration
 from brimful.hardware import catalog
-from brimful.planning.plan import Prediction, Verdict, summed, verdict_on
+from brimful.planning.plan import Prediction, Predictions, Verdict, summed, verdict_on
 
 _MONEY = re.compile(r"\$\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:\$|usd)", re.IGNORECASE)
 _SHELL = "Within double quotes a shell replaces $5: write '$5' in single quotes, or 5usd."
@@ -172,7 +172,7 @@ class BudgetCheck:
 
 
 def answer(
-    budget: Budget, predicted_at: Callable[[int], Mapping[str, Prediction]], total_steps: int
+    budget: Budget, predicted_at: Callable[[int], Predictions], total_steps: int
 ) -> BudgetCheck:
     """Compare a run with a budget and find the number of steps that stay within it.
 
@@ -248,7 +248,7 @@ def checkpoint_interval_s(checkpoint_s: float, interruption_s: float) -> float:
 
 def sessions(
     session_s: float,
-    predicted: Mapping[str, Prediction],
+    predicted: Predictions,
     checkpoint_s: float,
     work: Prediction | None = None,
 ) -> Sessions:

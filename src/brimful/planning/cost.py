@@ -3,7 +3,6 @@ energy and cost. No torch.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,7 +19,7 @@ from brimful.planning.base_scoring import (
     with_base,
 )
 from brimful.planning.compiling import compile_s
-from brimful.planning.plan import BaseScoring, Plan, Prediction, summed
+from brimful.planning.plan import BaseScoring, Plan, Prediction, Predictions, summed
 from brimful.planning.rounds import rounds_of
 from brimful.planning.spacing import (
     Durations,
@@ -166,7 +165,7 @@ def respaced(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
 
 def whole_run(
     recipe: Recipe, plan: Plan, conditions: Conditions, steps: int | None = None
-) -> dict[str, Prediction]:
+) -> Predictions:
     """Predict PARTS, what is scored before the first step and total_time_s, and energy_wh and
     cost_usd where power and price are known.
 
@@ -212,7 +211,7 @@ class _Run:
     conditions: Conditions
     steps: int
 
-    def parts(self) -> dict[str, Prediction]:
+    def parts(self) -> Predictions:
         """Return the parts of the total time."""
         recipe, plan, step_time = self.recipe, self.plan, self.plan.predicted["step_time_s"]
         training = step_time.times(self.steps, plural(self.steps, "step"))
@@ -271,7 +270,7 @@ class _Run:
         each = Prediction(share, share / spread, share * spread, "")
         return plan.predicted["step_time_s"].by(each).times(1 / recipe.effective_batch)
 
-    def _reference(self) -> dict[str, Prediction]:
+    def _reference(self) -> Predictions:
         """Return reference_time_s, the scores of the untrained model that preferences are compared
         with; nothing where there are none.
         """
@@ -329,7 +328,7 @@ class _Run:
         return Prediction(each.value * number, low, high, f"{number:,} of {each.basis}")
 
 
-def total_time(parts: Mapping[str, Prediction]) -> Prediction:
+def total_time(parts: Predictions) -> Prediction:
     """Return the sum of a run's parts. Training and scoring have the error of one rate."""
     rated = ("training_time_s", "evaluation_time_s", "reference_time_s", "scoring_time_s")
     together = dict.fromkeys(rated, "rate")

@@ -26,7 +26,7 @@ from brimful.planning.compiled import bounded_by_eager
 from brimful.planning.earlier_runs import earlier_runs_choice, memory_kind
 from brimful.planning.longest_pass import LongestPassAt, split
 from brimful.planning.memory import Footprint
-from brimful.planning.plan import Choice, Plan, Prediction
+from brimful.planning.plan import Choice, Plan, Prediction, Predictions
 from brimful.planning.rounds import time_shares
 from brimful.planning.search import Candidate, SearchResult, search
 from brimful.planning.specs import ModelFacts, model_facts
@@ -361,9 +361,7 @@ def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float
     return sequence_s / (time.seconds / recipe.effective_batch) or None
 
 
-def _times(
-    prepared: Prepared, facts: Facts, taken: Candidate, level: Level | None
-) -> dict[str, Prediction]:
+def _times(prepared: Prepared, facts: Facts, taken: Candidate, level: Level | None) -> Predictions:
     """Return step time, throughput and MFU, with the interval of timed passes, of the rates or of
     earlier runs on the device.
     """
@@ -437,7 +435,7 @@ def _with_reached_rate(prepared: Prepared, taken: Candidate) -> Prepared:
     return replace(prepared, device=faster)
 
 
-def _peaks(footprint: Footprint, device: Device, untraced: str) -> dict[str, Prediction]:
+def _peaks(footprint: Footprint, device: Device, untraced: str) -> Predictions:
     """Return the peaks that a run will measure: torch's allocator on CUDA, the process on a CPU.
     `untraced`: why they are those of the step without compiling, see SearchResult.
     """

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from brimful.base.types import JsonDict
 from brimful.planning.cost import Conditions, cost, energy
-from brimful.planning.plan import Plan, Prediction, Verdict, summed
+from brimful.planning.plan import Plan, Prediction, Predictions, Verdict, summed
 
 TRAINING, SAMPLING, VERIFYING, ANSWERS = "training", "sampling", "verifying", "task answers"
 REFERENCE, SCORING, HELD_OUT = "reference", "scoring", "held-out answers"
@@ -92,7 +92,7 @@ class WholeJob:
         return self.worst.verdict
 
     @property
-    def predicted(self) -> dict[str, Prediction]:
+    def predicted(self) -> Predictions:
         """Time, energy and cost of the whole job, by the names in OF_JOB, as far as known."""
         total = total_of(self.phases)
         if total is None:
@@ -104,7 +104,7 @@ class WholeJob:
             predicted["cost_usd"] = cost(total, self.conditions.price)
         return predicted
 
-    def predicted_at(self, steps: int) -> dict[str, Prediction]:
+    def predicted_at(self, steps: int) -> Predictions:
         """`predicted`, with another number of optimizer steps in each training."""
         return self.predicted if self.with_steps is None else self.with_steps(steps).predicted
 

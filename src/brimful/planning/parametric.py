@@ -23,6 +23,9 @@ from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.trace import Int32Array, Names, Trace
 from brimful.planning.work import GLOBAL, ParametricWork
 
+Run = tuple[int, int, int]
+"""Events of one block: start, end, and its number or by how much that is shifted."""
+
 
 @dataclass(frozen=True)
 class ParametricTrace:
@@ -181,7 +184,7 @@ def _ordinals(layers_S: Int32Array) -> Ints:
     return ordinal_S
 
 
-def _passes(short: Trace, rows: BlockRows) -> list[tuple[int, int, int]]:
+def _passes(short: Trace, rows: BlockRows) -> list[Run]:
     """Return the runs of events of one block (start, end, shift of the block's number), in their
     order with all blocks.
     """
@@ -189,7 +192,7 @@ def _passes(short: Trace, rows: BlockRows) -> list[tuple[int, int, int]]:
     changes = np.flatnonzero(np.diff(labels_E)) + 1
     starts = sorted({0, *changes.tolist(), *short.marks.values(), len(labels_E)})
     runs = [(start, end, int(labels_E[start])) for start, end in pairwise(starts)]
-    result: list[tuple[int, int, int]] = []
+    result: list[Run] = []
     refuse = _Neighbours(short, rows).refuse_others
     index = 0
     while index < len(runs):
@@ -223,7 +226,7 @@ class _BlockPass:
     sources: list[tuple[int, int]]
 
 
-def _pass_over_blocks(runs: list[tuple[int, int, int]], rows: BlockRows) -> _BlockPass | None:
+def _pass_over_blocks(runs: list[Run], rows: BlockRows) -> _BlockPass | None:
     """Return the pass that runs are, if they are of all blocks in their order or in the reverse
     one; or of all but the last one: what each leaves for the next, where that is kept; or of all
     but those of the first one's kind: buffers that these have not, as of layers without experts.

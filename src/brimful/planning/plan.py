@@ -1,7 +1,7 @@
 """The Plan: how a recipe runs on one device, the reasons, and the predicted time and memory."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Literal
@@ -46,6 +46,10 @@ class Prediction:
         """Return the product with another positive number."""
         ends = self.low * other.low, self.high * other.high
         return Prediction(self.value * other.value, *ends, basis)
+
+
+Predictions = dict[str, Prediction]
+"""By the name of what is predicted."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ class Plan:
     parameters: int
     sequence_length: int
     total_steps: int | None
-    predicted: Mapping[str, Prediction]
+    predicted: Predictions
     memory_terms: Counts
     time_terms: Numbers = field(default_factory=dict)
     evaluate_every: int | None = None

@@ -9,7 +9,7 @@ from brimful.base.units import format_bytes
 from brimful.planning.drawing import BF16, FP32, DrawingMemory
 from brimful.planning.host_heap import HOST_SLACK
 from brimful.planning.memory import scored_bytes
-from brimful.planning.plan import Plan, Prediction, verdict_on
+from brimful.planning.plan import Plan, Prediction, Predictions, verdict_on
 from brimful.planning.target import GROWTH_WITH_KERNELS_BYTES
 from brimful.planning.trace import Trace
 from brimful.planning.vllm_share import VLLM, held_by_vllm, vllm_share
@@ -253,7 +253,7 @@ class AnswerRounds:
         """
         return bool(self.recipe.loss_options["rewards"]["old"])
 
-    def times(self, steps: int) -> dict[str, Prediction]:
+    def times(self, steps: int) -> Predictions:
         """Predict the seconds of so many updates' rounds, by name of the phase."""
         drawn, step_time = self.drawing(steps).time_s, self._whole.predicted["step_time_s"]
         share = PASSES_OF_TRAINING["adapter" if self.recipe.adapter else "full"]

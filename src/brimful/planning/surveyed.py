@@ -1,6 +1,5 @@
 """The result of planning a recipe on a device, to show and to write."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from brimful.base.types import JsonDict
@@ -9,7 +8,7 @@ from brimful.planning.cost import Conditions
 from brimful.planning.derive import Derived
 from brimful.planning.job import OF_JOB, JobPhase, WholeJob
 from brimful.planning.memory import Footprint
-from brimful.planning.plan import Prediction, Verdict
+from brimful.planning.plan import Predictions, Verdict
 from brimful.planning.remedies import Remedy
 
 
@@ -57,7 +56,7 @@ class Surveyed:
         return footprint.driver.value, footprint.usable_bytes
 
     @property
-    def predicted(self) -> Mapping[str, Prediction]:
+    def predicted(self) -> Predictions:
         """The plan's predictions, with time, energy and cost of the whole job."""
         predicted = self.derived.plan.predicted
         if self.chain is None:

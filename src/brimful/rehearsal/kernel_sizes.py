@@ -16,11 +16,15 @@ _LIST_LIMITS = (110, 64, 48, 36, 30)
 """Tensors per kernel of a foreach operator by number of lists (torch,
 aten/native/cuda/MultiTensorApply.cuh).
 """
-NO_LIST = (1, 1, 0)
-"""Tensors per kernel, tensors and elements of an operator that does not work on lists."""
+ListSizes = tuple[int, int, int]
+"""Tensors per kernel, tensors and elements of the lists that an operator works on."""
+NO_LIST: ListSizes = (1, 1, 0)
+"""Those of an operator that does not work on lists."""
+Product = tuple[int, int, int, int, int]
+"""Floating-point operations, batch, m, n, k."""
 
 
-def lists_of(name: str, operands: Sequence[Sequence[Tensor]]) -> tuple[int, int, int]:
+def lists_of(name: str, operands: Sequence[Sequence[Tensor]]) -> ListSizes:
     """Return tensors per kernel, tensors and elements of the lists that an operator works on."""
     lists = [group for group in operands if len(group) > 1]
     if not lists or not name.startswith(("_fused_adam", "_foreach")):
@@ -33,7 +37,7 @@ def lists_of(name: str, operands: Sequence[Sequence[Tensor]]) -> tuple[int, int,
     )
 
 
-def list_elements(lists: tuple[int, int, int], operands: Sequence[Sequence[Tensor]]) -> list[int]:
+def list_elements(lists: ListSizes, operands: Sequence[Sequence[Tensor]]) -> list[int]:
     """Return the elements of each tensor that `lists_of` counts."""
     if lists == NO_LIST:
         return []
@@ -46,9 +50,7 @@ def launches(limit: int, tensors: int, elements: int) -> int:
     return max(math.ceil(tensors / limit), math.ceil(elements / LIST_ELEMENTS))
 
 
-def product(
-    class_name: str, name: str, args: Sequence[Any], out: Any
-) -> tuple[int, int, int, int, int]:
+def product(class_name: str, name: str, args: Sequence[Any], out: Any) -> Product:
     """Return floating-point operations, batch, m, n, k; zeros where the operator is no product."""
     if class_name == "matrix":
         return _matrix_product(name, args, out)
@@ -64,7 +66,7 @@ def product(
     return 0, 1, 0, 0, 0
 
 
-def _matrix_product(name: str, args: Sequence[Any], out: Tensor) -> tuple[int, int, int, int, int]:
+def _matrix_product(name: str, args: Sequence[Any], out: Tensor) -> Product:
     """Return the same of a matrix product; a grouped one (experts) is one product of all rows."""
     left = args[1] if name in ("addmm", "addmm_", "addmv") else args[0]
     k = left.shape[-1]
@@ -75,7 +77,7 @@ def _matrix_product(name: str, args: Sequence[Any], out: Tensor) -> tuple[int, i
 
 def attention_product(
     shape_BHTD: Sequence[int], keys: int, *, causal: bool, backward: bool
-) -> tuple[int, int, int, int, int]:
+) -> Product:
     """Return floating-point operations, batch, queries, keys and head size of a fused attention
     kernel; a causal one skips half of the scores.
     """

@@ -32,6 +32,10 @@ DELTA_CHUNK, SCAN_CHUNK = CHUNKS["K"], CHUNKS["S"]
 """The selective scan keeps a state for each of these (selective_scan_fwd_kernel.cuh)."""
 
 
+Shapes = Sequence[tuple[tuple[int, ...], torch.dtype]]
+"""Shapes and types of tensors."""
+
+
 @dataclass(frozen=True)
 class _Sizes:
     """What a kernel allocates.
@@ -45,9 +49,9 @@ class _Sizes:
     """
 
     out: tuple[int, ...]
-    kept: Sequence[tuple[tuple[int, ...], torch.dtype]] = ()
-    forward: Sequence[tuple[tuple[int, ...], torch.dtype]] = ()
-    backward: Sequence[tuple[tuple[int, ...], torch.dtype]] = ()
+    kept: Shapes = ()
+    forward: Shapes = ()
+    backward: Shapes = ()
     flop: int = 0
 
 
@@ -81,7 +85,7 @@ class _SequenceKernel(torch.autograd.Function):
         return None, None, None, *grads
 
 
-def _made(shapes: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
+def _made(shapes: Shapes) -> list[Tensor]:
     return [torch.empty(shape, dtype=dtype) for shape, dtype in shapes]
 
 

@@ -19,7 +19,14 @@ from brimful.base.types import Json
 from brimful.hardware.rates import CLASSES
 from brimful.planning.work import DTYPES, PARTS, PHASES, Calls, Details, Work
 from brimful.rehearsal.fusing import FUSIBLE, StorageAccess, fused
-from brimful.rehearsal.kernel_sizes import NO_LIST, launches, list_elements, lists_of, product
+from brimful.rehearsal.kernel_sizes import (
+    NO_LIST,
+    ListSizes,
+    launches,
+    list_elements,
+    lists_of,
+    product,
+)
 
 _OPERATORS = tomllib.loads(
     resources.files("brimful.rehearsal").joinpath("operators.toml").read_text(encoding="utf-8")
@@ -75,7 +82,7 @@ class WorkLog:
         self._rows: list[list[int]] = []
         self._reads: list[list[StorageAccess]] = []
         self._writes: list[list[StorageAccess]] = []
-        self._lists: list[tuple[int, int, int]] = []
+        self._lists: list[ListSizes] = []
         self._list_elements: list[list[int]] = []
         self._known: dict[Any, _Operator] = {}
         self._operators: dict[str, int] = {}
@@ -244,7 +251,7 @@ class WorkLog:
         name: str,
         class_index: int,
         counts: tuple[int, ...],
-        lists: tuple[int, int, int],
+        lists: ListSizes,
         dtype: int,
         phase: str,
         layer: int,

@@ -1,11 +1,10 @@
 """The plan of a run, as far as plan.json can be read."""
 
 import math
-from collections.abc import Mapping
 
 from brimful.base.rundir import finite
 from brimful.base.types import Bounds, Json
-from brimful.planning.plan import Plan, Prediction
+from brimful.planning.plan import Plan, Prediction, Predictions
 from brimful.runs.parsing import mapping, parse, parse_value
 
 
@@ -37,7 +36,7 @@ def interval_of(prediction: Prediction) -> Bounds | None:
     return None if math.isnan(prediction.low) else (prediction.low, prediction.high)
 
 
-def _predictions(values: Json, predicted: Json) -> Mapping[str, Prediction]:
+def _predictions(values: Json, predicted: Json) -> Predictions:
     """Return the predictions whose value is a number; an interval that is missing is not a number
     (NaN).
     """

@@ -9,7 +9,7 @@ from small_plans import HUGE, SMALL
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.chains.plans import survey
-from brimful.planning.plan import Prediction
+from brimful.planning.plan import Prediction, Predictions
 from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
@@ -37,7 +37,7 @@ def small(new_cache: Callable[[], str]) -> Surveyed:
     return _changed(entry, predicted=predicted)
 
 
-def _changed(entry: Surveyed, predicted: dict[str, Prediction], used_gib: float = 8.39) -> Surveyed:
+def _changed(entry: Surveyed, predicted: Predictions, used_gib: float = 8.39) -> Surveyed:
     derived, used = entry.derived, used_gib * 1024**3
     driver = Prediction(used, used, used, "by hand")
     footprint = dataclasses.replace(derived.footprint, driver=driver)

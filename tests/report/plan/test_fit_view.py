@@ -14,7 +14,7 @@ from brimful.base.types import JsonDict
 from brimful.base.units import GIB
 from brimful.chains.plans import survey
 from brimful.hardware import catalog
-from brimful.planning.plan import Choice, Prediction, Verdict
+from brimful.planning.plan import Choice, Prediction, Predictions, Verdict
 from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
@@ -51,7 +51,7 @@ def make(new_cache: Callable[[], str]) -> Make:
     def made(
         verdict: Verdict = "fits",
         largest: int = 0,
-        times: dict[str, Prediction] = TIMES,
+        times: Predictions = TIMES,
         **changes: Any,
     ) -> Surveyed:
         derived = entry.derived

@@ -4,7 +4,7 @@ less.
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from brimful.base.errors import RequestError
 from brimful.chains.plans import survey
 from brimful.hardware import catalog
 from brimful.planning.budget import Budget, answer, sessions
-from brimful.planning.plan import Prediction
+from brimful.planning.plan import Predictions
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.report.plan.plans import DeviceChecks, exit_code, render, tensor_lines, write_timeline
@@ -198,7 +198,7 @@ def _answers(surveyed: Answers, budget: Budget) -> DeviceChecks:
     return {entry.device.name: answer(budget, lambda _: entry.derived.plan.predicted, 5)}, {}
 
 
-def _with_predictions(entry: Surveyed, predicted: Mapping[str, Prediction]) -> Surveyed:
+def _with_predictions(entry: Surveyed, predicted: Predictions) -> Surveyed:
     plan = dataclasses.replace(entry.derived.plan, predicted=predicted)
     return dataclasses.replace(entry, derived=dataclasses.replace(entry.derived, plan=plan))
 

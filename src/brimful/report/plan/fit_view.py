@@ -10,7 +10,7 @@ from functools import partial
 from brimful.base.text import plural
 from brimful.base.types import Texts
 from brimful.base.units import format_bytes, format_count, format_named
-from brimful.planning.plan import Prediction
+from brimful.planning.plan import Prediction, Predictions
 from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.report.bars import MOST_PARTS, Bar, Bars, parts
@@ -89,7 +89,7 @@ def is_sure(entry: Entry) -> bool:
     return isinstance(entry, Surveyed) and entry.verdict == "fits"
 
 
-def times_of(entry: Entry) -> dict[str, Prediction]:
+def times_of(entry: Entry) -> Predictions:
     """Return predictions of time and what follows from it; none where nothing is known, or where
     the recipe does not fit.
     """

@@ -22,7 +22,7 @@ from brimful.base.units import (
     format_named,
 )
 from brimful.planning.budget import BudgetCheck, Sessions
-from brimful.planning.plan import Plan, Prediction, Verdict
+from brimful.planning.plan import Plan, Prediction, Predictions, Verdict
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.report.table import Table
 
@@ -238,7 +238,7 @@ def _rank(entry: Surveyed | Unplanned) -> int:
     return 3 if isinstance(entry, Unplanned) else list(SHORT).index(entry.verdict)
 
 
-def _predicted(entry: Surveyed | Unplanned) -> Mapping[str, Prediction]:
+def _predicted(entry: Surveyed | Unplanned) -> Predictions:
     return {} if isinstance(entry, Unplanned) else entry.predicted
 
 
