@@ -148,11 +148,8 @@ def before_training(trace: Trace, step: Footprint) -> Prediction:
     tensors, of what the allocator reserves for those.
     """
     share = scored_bytes(trace) / float(trace.live_E().max())
-    reserved, outside = step.reserved, step.driver.value - step.reserved.value
-    low, expected, high = (
-        outside + share * each for each in (reserved.low, reserved.value, reserved.high)
-    )
-    return Prediction(expected, low, high, f"{share:.0%} of the step's tensors")
+    reserved = step.reserved.times(share, f"{share:.0%} of the step's tensors")
+    return _plus(reserved, step.driver.value - step.reserved.value)
 
 
 WORKS_IN_MEMORY = 16
@@ -416,9 +413,9 @@ def beside(found: Footprint, name: str, num_bytes: int) -> Footprint:
     return dataclasses.replace(
         found,
         terms={**found.terms, name: num_bytes},
-        allocated=_plus(found.allocated, num_bytes, 0),
-        reserved=_plus(found.reserved, num_bytes, 0),
-        driver=_plus(found.driver, num_bytes, 0),
+        allocated=_plus(found.allocated, num_bytes),
+        reserved=_plus(found.reserved, num_bytes),
+        driver=_plus(found.driver, num_bytes),
         usable_bytes=found.usable_bytes + num_bytes,
     )
 
@@ -427,7 +424,8 @@ def _cuda_footprint(
     replayed: Replayed, target: Target, micro_batch: int, peaks: ReservedPeaks
 ) -> Footprint:
     trace, usage = replayed.trace, replayed.usage
-    allocated = _share(usage.peak_allocated_bytes, ALLOCATED_SHARE, "traced")
+    low, high = (share * usage.peak_allocated_bytes for share in ALLOCATED_SHARE)
+    allocated = Prediction(usage.peak_allocated_bytes, low, high, "traced")
     verdict = cuda_verdict(replayed, target)
     most_bytes = max(usage.peak_allocated_bytes, target.torch_bytes)
     reserved_bytes = min(peaks.expected, most_bytes)
@@ -555,11 +553,7 @@ def _without_zeros(terms: Counts) -> Counts:
     return {name: num_bytes for name, num_bytes in terms.items() if num_bytes}
 
 
-def _share(value: float, share: Bounds, basis: str) -> Prediction:
-    return Prediction(value, share[0] * value, share[1] * value, basis)
-
-
-def _plus(prediction: Prediction, num_bytes: int, uncertainty_bytes: int) -> Prediction:
+def _plus(prediction: Prediction, num_bytes: float, uncertainty_bytes: int = 0) -> Prediction:
     """With a context that takes `num_bytes`, give or take the uncertainty, but not less than
     nothing.
     """
