@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from brimful.base.arrays import Ints
@@ -20,6 +20,7 @@ from brimful.planning.step import StepSpec
 from brimful.rehearsal.models import transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.training import (
+    Watcher,
     blank_batch,
     method_of,
     network_of,
@@ -124,18 +125,12 @@ class MeasuredSteps:
         return list(alive.values())
 
 
-class _Marks:
+class _Marks(Watcher):
     """Phases as named ranges in the profile."""
 
     def begin(self, phase: str) -> None:
         with record_function(_MARK + phase):
             pass
-
-    def note_inputs(self, tensors: Iterable[Tensor]) -> None:
-        pass
-
-    def note_states(self, optimizer: torch.optim.Optimizer) -> None:
-        pass
 
 
 def measure_steps(

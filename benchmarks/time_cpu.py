@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen3Config
 from transformers.utils import logging
 
@@ -33,7 +32,13 @@ from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.store import StoredTraces
-from brimful.rehearsal.training import evaluate_batch, prepare, run_steps, without_garbage_collector
+from brimful.rehearsal.training import (
+    Watcher,
+    evaluate_batch,
+    prepare,
+    run_steps,
+    without_garbage_collector,
+)
 from record import write_record
 
 TARGET = 0.15
@@ -132,7 +137,7 @@ def predict(chosen: Configuration, measured: Calibration) -> StepTime:
     )
 
 
-class _Watch:
+class _Watch(Watcher):
     """CPU time at every phase."""
 
     def __init__(self) -> None:
@@ -140,12 +145,6 @@ class _Watch:
 
     def begin(self, phase: str) -> None:
         self.phases.append((phase, time.process_time()))
-
-    def note_inputs(self, tensors: Iterable[Tensor]) -> None:
-        pass
-
-    def note_states(self, optimizer: torch.optim.Optimizer) -> None:
-        pass
 
     def second_step_s(self) -> float:
         """From the batch after the first optimizer step to the end of the second."""

@@ -16,10 +16,10 @@ from brimful.planning.work import PHASES
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.real_models import real_model
-from brimful.rehearsal.training import fake_world, prepare, record_training, run_steps
+from brimful.rehearsal.training import Watcher, fake_world, prepare, record_training, run_steps
 
 
-class _Phases:
+class _Phases(Watcher):
     def __init__(self) -> None:
         self.seen: list[str] = []
 

@@ -3,7 +3,7 @@ real steps.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.recorder import Recorder
-from brimful.rehearsal.training import prepare, record_training, run_steps
+from brimful.rehearsal.training import Watcher, prepare, record_training, run_steps
 
 BATCH, LENGTH, WIDTH, INNER, GROUP, VOCABULARY, BLOCKS = 4, 64, 64, 160, 32, 512, 2
 TOKENS = BATCH * LENGTH
@@ -34,14 +34,6 @@ SCORES = BLOCKS * 4 * BATCH * LENGTH * LENGTH * WIDTH // 2
 """FLOP of attention forward: two products of L x L x d for every head, of which a causal kernel
 makes half.
 """
-
-
-class _Silent:
-    def begin(self, phase: str) -> None: ...
-
-    def note_inputs(self, tensors: Iterable[Tensor]) -> None: ...
-
-    def note_states(self, optimizer: torch.optim.Optimizer) -> None: ...
 
 
 @functools.cache
@@ -163,7 +155,7 @@ def test_torch_counts_as_many_flop_in_the_real_step(
     counter = FlopCounterMode(display=False)
 
     with counter:
-        run_steps(model, optimizer, spec, BATCH, _Silent())
+        run_steps(model, optimizer, spec, BATCH, Watcher())
 
     work = _work(spec)
     assert (

@@ -9,7 +9,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,6 +39,7 @@ from brimful.rehearsal.models import (
 from brimful.rehearsal.optimizers import FP32_VARIANTS, optimizer_for
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import (
+    Watcher,
     blank_batch,
     method_of,
     prepare,
@@ -131,7 +132,7 @@ class _TookTooLong(Exception):
 
 
 @dataclass
-class _Stamps:
+class _Stamps(Watcher):
     """When each part of the steps with passes of one size began, and when each block's output and
     gradient came.
 
@@ -191,9 +192,6 @@ class _Stamps:
         self.phase = phase
         if time.perf_counter() > self.until_s:
             raise _TookTooLong
-
-    def note_inputs(self, tensors: Iterable[Tensor]) -> None:
-        """Do nothing."""
 
     def note_states(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the end of an update."""

@@ -7,7 +7,6 @@ import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -58,8 +57,8 @@ from brimful.training.sharding import gathering, scored
 CPU = torch.device("cpu")
 
 
-class Watcher(Protocol):
-    """Receives the progress of `run_steps`; a watcher makes no tensors."""
+class Watcher:
+    """Receives the progress of `run_steps`; this one ignores it. A watcher makes no tensors."""
 
     def begin(self, phase: str) -> None:
         """A phase begins: "measure", "inputs", "forward", "backward", "optimizer" or "between
@@ -283,7 +282,7 @@ def warm_up(
     model: nn.Module, spec: StepSpec, micro_batch: int, body: HiddenStates | None = None
 ) -> None:
     """Run one pass forward and backward, in which torch.compile compiles; see `network_of`."""
-    precision, nobody = _precision_of(spec), _Nobody()
+    precision, nobody = _precision_of(spec), Watcher()
     accumulate_gradients(
         network_of(model, spec, body),
         _announced(nobody, method_of(spec)),
@@ -413,20 +412,7 @@ def _score_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Watc
         scored(model, score)
 
 
-class _Nobody:
-    """A watcher that ignores everything."""
-
-    def begin(self, phase: str) -> None:
-        pass
-
-    def note_inputs(self, tensors: Iterable[Tensor]) -> None:
-        pass
-
-    def note_states(self, optimizer: torch.optim.Optimizer) -> None:
-        pass
-
-
-class Recording:
+class Recording(Watcher):
     """Passes the progress of the steps to a recorder."""
 
     def __init__(self, recorder: Recorder, places: Places) -> None:
