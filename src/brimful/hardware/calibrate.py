@@ -131,8 +131,8 @@ class _TimedProducts:
         self._turns_s: list[float] = []
         self._end_s = time.monotonic() + MOST_WAIT * seconds
         with self._mode():
-            self._size = size or _fitting_size(device, TORCH_DTYPES[dtype], seconds)
-            self._product = _Product(device, TORCH_DTYPES[dtype], self._size)
+            self._size = size or _fitting_size(device, dtype, seconds)
+            self._product = _Product(device, dtype, self._size)
             self._product.time_s()
 
     @property
@@ -201,7 +201,7 @@ def _one_thread(device: torch.device) -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
-def _fitting_size(device: torch.device, dtype: torch.dtype, seconds: float) -> int:
+def _fitting_size(device: torch.device, dtype: str, seconds: float) -> int:
     size, largest = SMALLEST_SIZE, LARGEST_CPU_SIZE if device.type == "cpu" else LARGEST_GPU_SIZE
     while size < largest:
         product = _Product(device, dtype, size)
@@ -215,10 +215,8 @@ def _fitting_size(device: torch.device, dtype: torch.dtype, seconds: float) -> i
 class _Product:
     """One product with operands from a private generator, written to the same result."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, size: int) -> None:
-        generator = torch.Generator(device).manual_seed(0)
-        self._a_NN = torch.randn(size, size, generator=generator, device=device).to(dtype)
-        self._b_NN = torch.randn(size, size, generator=generator, device=device).to(dtype)
+    def __init__(self, device: torch.device, dtype: str, size: int) -> None:
+        self._a_NN, self._b_NN = (random_operand(device, dtype, size, size) for _ in range(2))
         self._c_NN = torch.empty_like(self._a_NN)
         self._device = device
 
@@ -260,7 +258,7 @@ def calibrate(
     Raises:
         DeviceError: not a device of this machine. RunFolderError: the folder cannot be written to.
     """
-    where, report = torch_device(device), progress or _ignore_progress
+    where, report = torch_device(device), progress or (lambda *_: None)
     before, on_cpu = torch.get_num_threads(), device.kind == "cpu"
     used = threads or device.threads or before
     if on_cpu:
@@ -391,10 +389,6 @@ def _fastest_s(run: Call, threads: int) -> float:
     return min(times_s)
 
 
-def _ignore_progress(name: str, done: int, total: int) -> None:
-    """Do nothing."""
-
-
 def _measure_operators(
     device: torch.device, stopwatch: Stopwatch, report: Progress
 ) -> tuple[list[TimedOperator], float]:
@@ -439,8 +433,7 @@ def _usable_dtypes(device: torch.device, stopwatch: Stopwatch) -> tuple[str, ...
             return ("fp32", "tf32", "bf16", "fp16")
         return ("fp32", "fp16")
     fp32_s, bf16_s = (
-        stopwatch.time_s(_Product(device, TORCH_DTYPES[dtype], SMALLEST_SIZE).run)
-        for dtype in ("fp32", "bf16")
+        stopwatch.time_s(_Product(device, dtype, SMALLEST_SIZE).run) for dtype in ("fp32", "bf16")
     )
     return ("fp32", "bf16") if bf16_s * SLOW_SHARE < fp32_s else ("fp32",)
 

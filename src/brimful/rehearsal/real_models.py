@@ -10,7 +10,13 @@ from transformers import PretrainedConfig, PreTrainedModel
 from brimful.model.packed_experts import compute_packed, expert_layers, pack, unpack
 from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.step import StepSpec
-from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, upcast, with_adapters
+from brimful.rehearsal.models import (
+    DTYPES,
+    meta_model,
+    replace_linear_layers,
+    upcast,
+    with_adapters,
+)
 from brimful.rehearsal.training import materialised
 
 DRAWN = 1 << 16
@@ -58,23 +64,23 @@ def _quantise(model: nn.Module, spec: StepSpec) -> None:
     with quiet_bitsandbytes():
         from bitsandbytes.nn import Linear4bit, Params4bit  # noqa: PLC0415 - only where it is used
 
-    compute_dtype = DTYPES[spec.products]
-    for name in names_of_4bit_layers(model):
-        parent, _, child = name.rpartition(".")
-        plain = model.get_submodule(name)
+    def packed(plain: nn.Linear) -> nn.Module:
         with torch.device("meta"):
             layer = Linear4bit(
                 plain.in_features,
                 plain.out_features,
                 plain.bias is not None,
-                compute_dtype,
+                DTYPES[spec.products],
                 quant_type="nf4",
             )
         layer.weight = Params4bit(
             plain.weight.data, requires_grad=False, quant_type="nf4", module=layer
         )
         layer.bias = plain.bias
-        setattr(model.get_submodule(parent), child, layer.to("cpu"))
+        on_cpu: nn.Module = layer.to("cpu")
+        return on_cpu
+
+    replace_linear_layers(model, packed)
     if spec.packs_experts:
         for experts, weight in expert_layers(model):
             setattr(experts, weight, pack(getattr(experts, weight).data))
