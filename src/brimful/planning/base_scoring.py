@@ -114,26 +114,24 @@ def times_of(recipe: Recipe, plan: Plan, parts: Durations, sequences: float) -> 
     )
 
 
-def with_base(recipe: Recipe, plan: Plan, times: BaseTimes | None, kept: bool) -> Plan:
+def with_base(recipe: Recipe, plan: Plan, times: BaseTimes | None) -> Plan:
     """Return the plan of a tuning run with what is found out about the base, and the reason.
 
     Args:
         recipe: Says whether that is wanted.
-        plan: The plan of the run.
+        plan: The plan of the run; what it has decided stands, because the run goes on by it.
         times: Expected; None where no time is predicted: then `auto` leaves nothing out.
-        kept: Whether the plan's decision stands, because the run goes on by it.
     """
     choices = tuple(choice for choice in plan.choices if choice.name != BASE)
     if not recipe.tunes_a_writer:
         return replace(plan, base=None, choices=choices)
     mode, has_tasks = recipe.evaluation.base, bool(recipe.evaluation.tasks)
     base = plan.base
-    if base is None or not kept:
-        if times is None:
-            is_wanted = mode != "never"
-            base = BaseScoring(float(is_wanted), is_wanted, is_wanted and has_tasks)
-        else:
-            base = decide(mode, times)
+    if base is None and times is not None:
+        base = decide(mode, times)
+    elif base is None:
+        is_wanted = mode != "never"
+        base = BaseScoring(float(is_wanted), is_wanted, is_wanted and has_tasks)
     if mode != "never":
         reason = _reason(base, has_tasks, times)
         choices += (Choice(BASE, ", ".join(_parts(base)) or "none", reason),)

@@ -159,8 +159,7 @@ def respaced(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
         times, of_base = run.durations, run.base_times
     settled = conditions.validation_sequences is not None or conditions.train_sequences is not None
     plan = with_spacing(recipe, plan, times, settled=settled, keep=conditions.evaluate_every)
-    kept = conditions.base
-    return with_base(recipe, replace(plan, base=kept), of_base, kept=kept is not None)
+    return with_base(recipe, replace(plan, base=conditions.base), of_base)
 
 
 def whole_run(
