@@ -65,15 +65,17 @@ class Shipped:
     def about(self, key: TraceFamilyKey) -> About:
         """Return what that archive says of itself; nothing of a missing or damaged one."""
         path = self.path(key)
-        return (path and _about(path)) or About({}, {})
+        found = None if path is None else _opened(path)
+        return About({}, {}) if found is None else found[1]
 
     def read(self, key: TraceFamilyKey, name: str) -> bytes | None:
         """Return the file of a family; None where there is none, or none for these libraries."""
-        path, about = self.path(key), self.about(key)
-        if path is None or name not in about.places or not agree(about.versions):
+        path = self.path(key)
+        found = None if path is None else _opened(path)
+        if found is None or name not in found[1].places or not agree(found[1].versions):
             return None
-        entry, start, end = about.places[name]
-        content = _group(path, *state_of(path), entry)
+        entry, start, end = found[1].places[name]
+        content = _group(found[0], entry)
         return None if content is None else content[start:end]
 
 
@@ -122,14 +124,14 @@ def obstacle(model_type: str, folder: Path = FOLDER) -> str | None:
     path = folder / f"{model_type}.zip"
     if not path.exists():
         return None
-    about = _about(path)
-    if about is None or not _is_whole(path):
+    found = _opened(path)
+    if found is None or not _is_whole(path):
         why = f"{path} is damaged (install brimful anew to have them)"
-    elif not agree(about.versions):
+    elif not agree(found[1].versions):
         installed = library_versions()
         made = ", ".join(
             f"{name} {version} ({installed[name]} is installed)"
-            for name, version in sorted(about.versions.items())
+            for name, version in sorted(found[1].versions.items())
             if not agree({name: version})
         )
         why = f"they were made with {made}"
@@ -167,42 +169,36 @@ def traces_of(spec: StepSpec) -> int:
     return TRACES["cuda" if fused else "cuda, scores written out"]
 
 
-def _about(path: Path) -> About | None:
-    """Return what an archive says of itself; None where it is missing or damaged."""
-    return _read_about(path, *state_of(path)) if path.is_file() else None
+def _opened(path: Path) -> tuple[zipfile.ZipFile, About] | None:
+    """Return an archive and what it says of itself; None where it is missing or damaged."""
+    return _in_memory(path, *state_of(path)) if path.is_file() else None
 
 
 @functools.lru_cache(maxsize=32)
-def _read_about(path: Path, size_bytes: int, changed_ns: int) -> About | None:
+def _in_memory(
+    path: Path, _size_bytes: int, _changed_ns: int
+) -> tuple[zipfile.ZipFile, About] | None:
+    """Return the same of a file in this state: listing its entries takes longer than reading."""
     try:
-        return About(**json.loads(_entry(path, size_bytes, changed_ns, ABOUT)))
+        archive = zipfile.ZipFile(io.BytesIO(path.read_bytes()))
+        return archive, About(**json.loads(archive.read(ABOUT)))
     except (TypeError, ValueError, *_DAMAGED):
         return None
 
 
 @functools.lru_cache(maxsize=16)
-def _group(path: Path, size_bytes: int, changed_ns: int, entry: str) -> bytes | None:
+def _group(archive: zipfile.ZipFile, entry: str) -> bytes | None:
     """Return families that are compressed together; None where they are damaged."""
     try:
-        return opened(_entry(path, size_bytes, changed_ns, entry))
+        return opened(archive.read(entry))
     except (DamagedFile, *_DAMAGED):
         return None
-
-
-def _entry(path: Path, size_bytes: int, changed_ns: int, name: str) -> bytes:
-    return _opened(path, size_bytes, changed_ns).read(name)
 
 
 def state_of(path: Path) -> tuple[int, int]:
     """Return size and time of change of a file; another content has others."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
-
-
-@functools.lru_cache(maxsize=32)
-def _opened(path: Path, _size_bytes: int, _changed_ns: int) -> zipfile.ZipFile:
-    """Return an archive in memory: to list its entries takes longer than to read one."""
-    return zipfile.ZipFile(io.BytesIO(path.read_bytes()))
 
 
 def agree(versions: Texts) -> bool:
