@@ -6,7 +6,6 @@ machines, folders and files, and texts of data are not in it, nor days and hours
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,15 +13,15 @@ from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.types import Json, JsonDict, Numbers, Texts
-from brimful.hardware.calibration import RunNote, read_file
+from brimful.hardware.calibration import Described, RunNote, read_file
 
 FORMAT = "brimful evidence"
 FORMAT_VERSION = 1
 _NUMBERS = ("measured", "predicted", "memory_terms", "time_terms")
 
 
-@dataclass(frozen=True)
-class Evidence:
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Described):
     """One run.
 
     Attributes:
@@ -30,11 +29,7 @@ class Evidence:
         month: Month in which it ended, as 2026-11.
         measured, predicted: Values by name, as in `Plan.predicted`; predictions without what
             earlier runs corrected.
-        shown: Value, low and high by name, as the plan showed them.
-        memory_terms, time_terms: Predicted bytes of the peak, and seconds of a step.
         basis: What times were predicted from.
-        memory_kind: Kind of memory, as in `calibration.Described`.
-        settings: Settings of recipe and plan.
         versions: Versions of libraries.
     """
 
@@ -42,12 +37,7 @@ class Evidence:
     month: str
     measured: Numbers = field(hash=False)
     predicted: Numbers = field(hash=False)
-    shown: Mapping[str, tuple[float, float, float]] = field(hash=False)
-    memory_terms: Numbers = field(hash=False)
-    time_terms: Numbers = field(hash=False)
     basis: str
-    memory_kind: str
-    settings: Json = field(hash=False)
     versions: Texts = field(hash=False)
 
 
