@@ -155,7 +155,7 @@ def respaced(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
     """Return the plan with what `costed` decides; predictions stay."""
     times = of_base = None
     if plan.total_steps is not None and "step_time_s" in plan.predicted:
-        run = _Run(recipe, plan, conditions, plan.total_steps)
+        run = _RunCosts(recipe, plan, conditions, plan.total_steps)
         times, of_base = run.durations, run.base_times
     settled = conditions.validation_sequences is not None or conditions.train_sequences is not None
     plan = with_spacing(recipe, plan, times, settled=settled, keep=conditions.evaluate_every)
@@ -190,7 +190,7 @@ def whole_run(
         if conditions.price:
             predicted["billion_tokens_usd"] = cost(billion, conditions.price)
         return predicted
-    run = _Run(recipe, plan, conditions, steps)
+    run = _RunCosts(recipe, plan, conditions, steps)
     predicted = run.parts()
     total = total_time(predicted)
     predicted["total_time_s"] = total
@@ -202,7 +202,7 @@ def whole_run(
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RunCosts:
     """A run of so many steps by a plan with step_time_s among its predictions."""
 
     recipe: Recipe
