@@ -97,7 +97,7 @@ def test_a_device_of_the_catalog_is_not_the_one_here_of_the_same_name() -> None:
     _note_slow_run(card)
 
     assert devices.rates_of(card) == fitted.rates_of(card)
-    assert devices.facts_of(card).correction is None
+    assert devices.facts_of(card).correction is calibration.NOT_CORRECTED
     assert devices.conditions(card).disk_bytes_per_s is None
 
 
@@ -111,7 +111,6 @@ def test_earlier_runs_here_and_the_disk_are_facts() -> None:
 
     facts = devices.facts_of(HERE, train_sequences=7)
 
-    assert facts.correction is not None
     assert (facts.correction.runs, facts.rates, facts.train_sequences) == (1, MEASURED, 7)
     assert 1 < facts.correction.factor < 2
     assert facts.process_bytes > 0
