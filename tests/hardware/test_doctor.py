@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.base.errors import DeviceError
 from brimful.base.units import GIB
-from brimful.hardware import catalog, doctor, host
+from brimful.hardware import catalog, doctor, host, probe
 from brimful.hardware.device import Device, abilities_of
 from brimful.hardware.doctor import Diagnosis, consequences_of, examine, render, warnings_of
 
@@ -166,23 +167,18 @@ def test_hiding_gpus_on_a_machine_without_any_is_no_warning() -> None:
     )
 
 
-def test_selecting_the_smaller_and_older_of_two_gpus_is_pointed_out(
+def test_selecting_the_larger_of_two_gpus_for_a_newer_one_is_pointed_out(
     snapshot: SnapshotAssertion,
 ) -> None:
-    t4, a100 = present("Tesla T4", 0), present("NVIDIA A100-SXM4-40GB", 1)
-    wrong = warnings_of(diagnosis_of(t4, a100))[0]
-    assert wrong == snapshot
-    assert wrong == snapshot
-    assert warnings_of(diagnosis_of(t4, a100, selected=a100)) == ()
+    old, new = present("Quadro RTX 6000", 0), present("NVIDIA GeForce RTX 4080", 1)
+    assert warnings_of(diagnosis_of(old, new))[0] == snapshot
+    assert warnings_of(diagnosis_of(old, new, selected=new)) == ()
 
 
-def test_a_larger_gpu_that_torch_cannot_use_is_no_better_choice() -> None:
-    t4, v100 = present("Tesla T4", 0), present("Tesla V100-SXM2-32GB", 1)
-    assert not any("is selected, not" in warning for warning in warnings_of(diagnosis_of(t4, v100)))
-
-
-def test_selecting_the_cpu_beside_a_gpu_is_pointed_out() -> None:
-    assert "plan.device=cuda:0" in only_warning(diagnosis_of(present("NVIDIA H200"), selected=CPU))
+def test_a_newer_gpu_that_torch_cannot_use_is_no_better_choice() -> None:
+    t4, new = present("Tesla T4", 0), present("NVIDIA GeForce RTX 5070", 1)
+    diagnosis = diagnosis_of(t4, new, built_for=("sm_75", "sm_80"))
+    assert not any("is selected, not" in warning for warning in warnings_of(diagnosis))
 
 
 def test_a_gpu_full_of_other_programs_is_pointed_out(snapshot: SnapshotAssertion) -> None:
@@ -296,10 +292,16 @@ def test_this_machine_is_examined_without_being_changed(tmp_path: Path) -> None:
     assert "torch" in text_of(diagnosis)
 
 
-def test_a_choice_that_cannot_be_used_is_a_warning_of_the_doctor(tmp_path: Path) -> None:
-    diagnosis = examine(tmp_path, "cuda:99")
+def test_a_device_that_cannot_be_used_is_a_warning_of_the_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> Device:
+        raise DeviceError("cuda:0 (Tesla T4) cannot be used: busy")
+
+    monkeypatch.setattr(probe, "probe", refuse)
+    diagnosis = examine(tmp_path)
     assert diagnosis.selected is None
-    assert "cuda:99 is not on this machine" in diagnosis.warnings[0]
+    assert "cuda:0 (Tesla T4) cannot be used" in diagnosis.warnings[0]
 
 
 def test_a_machine_with_gpus_is_examined(

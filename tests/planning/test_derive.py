@@ -177,22 +177,6 @@ def test_what_the_user_fixed_stands_and_is_costed(
     assert {"step_time_s", "tokens_per_s"} <= plan.predicted.keys()
 
 
-def test_a_fixed_micro_batch_is_used_as_it_is_even_where_it_divides_badly(
-    tiny: MakeRecipe, cpu: MakeDevice, planned: MakePlan
-) -> None:
-    assert planned(tiny("batch.sequences=9", "plan={micro_batch: 4}"), cpu()).micro_batches == (
-        4,
-        4,
-        1,
-    )
-
-
-def test_a_fixed_micro_batch_above_the_effective_batch_is_the_whole_batch(
-    tiny: MakeRecipe, cpu: MakeDevice, planned: MakePlan
-) -> None:
-    assert planned(tiny("plan={micro_batch: 100}"), cpu()).micro_batches == (8,)
-
-
 def test_threads_are_the_cpus_or_the_users_and_no_matter_of_a_gpu(
     tiny: MakeRecipe, devices: Devices, planned: MakePlan
 ) -> None:

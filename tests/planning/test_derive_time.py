@@ -278,10 +278,6 @@ def test_earlier_runs_scale_the_time_and_replace_its_interval(
     )
 
 
-def test_without_earlier_runs_nothing_is_corrected(timed: MakePlan, rates: MakeRates) -> None:
-    assert timed(rates(), correction=Correction()) == timed(rates())
-
-
 def test_time_is_not_guessed_where_no_rate_is_known(timed: MakePlan, rates: MakeRates) -> None:
     for unknown in (None, rates(flop_per_s={"matrix": {"bf16": 1e12}})):
         plan = timed(unknown)

@@ -80,7 +80,7 @@ WARNINGS: Texts = {
     "B401": "the device that was asked for cannot be used",
     "B402": "torch cannot use the GPU",
     "B403": "GPUs are hidden",
-    "B404": "a weaker device is selected",
+    "B404": "an older device is selected",
     "B405": "torch does not support the GPU, or will not for long",
     "B406": "the GPU has no bf16",
     "B407": "the GPU's memory is taken",

@@ -122,17 +122,15 @@ class Diagnosis:
         }
 
 
-def examine(folder: Path, choice: str = "auto") -> Diagnosis:
+def examine(folder: Path) -> Diagnosis:
     """Look at this machine. Nothing is changed; on CUDA devices a context is made to read the free
     memory.
 
     Args:
         folder: Where runs would be written; need not exist.
-        choice: The device a run would be given, as in `probe.probe`. One that cannot be used is a
-            warning here, not an error.
     """
     driver_problem = _driver_problem()
-    selected, selection_problem = _select(choice)
+    selected, selection_problem = _select()
     limits = host.control_group_limits()
     return Diagnosis(
         system=platform.platform(),
@@ -159,9 +157,10 @@ def examine(folder: Path, choice: str = "auto") -> Diagnosis:
     )
 
 
-def _select(choice: str) -> tuple[Device | None, str | None]:
+def _select() -> tuple[Device | None, str | None]:
+    """Return the device that a run would be given; where it cannot be used, why."""
     try:
-        return probe.probe(choice), None
+        return probe.probe(), None
     except DeviceError as error:
         return None, str(error)
 
@@ -311,33 +310,17 @@ def _hidden_gpus(diagnosis: Diagnosis) -> Iterator[str]:
         )
 
 
-def _wrong_gpu(diagnosis: Diagnosis) -> Iterator[str]:
+def _older_gpu(diagnosis: Diagnosis) -> Iterator[str]:
     selected = diagnosis.selected
-    usable = [
-        device for device in _gpus(diagnosis) if probe.is_built_for(device, diagnosis.built_for)
-    ]
-    if selected is None or not usable:
+    if selected is None:
         return
-    if selected.kind == "cpu":
-        yield (
-            f"The CPU is selected, although there is {_label(usable[0])}. Choose it with"
-            f" plan.device=cuda:{usable[0].index}."
-        )
-        return
-    for other in usable:
-        reasons = []
-        if other.memory_bytes > 1.05 * selected.memory_bytes:
-            reasons.append(
-                f"{format_bytes(selected.memory_bytes)} instead of"
-                f" {format_bytes(other.memory_bytes)}"
-            )
+    for other in _gpus(diagnosis):
+        if not probe.is_built_for(other, diagnosis.built_for):
+            continue
         if (other.compute_capability or (0, 0)) > (selected.compute_capability or (0, 0)):
-            reasons.append(
-                f"{probe.architecture_name(selected)} instead of {probe.architecture_name(other)}"
-            )
-        if reasons and other.index != selected.index:
             yield (
-                f"{_label(selected)} is selected, not {_label(other)}: {' and '.join(reasons)}."
+                f"{_label(selected)} is selected, not {_label(other)}:"
+                f" {probe.architecture_name(selected)} instead of {probe.architecture_name(other)}."
                 f" Choose with plan.device=cuda:{other.index}."
             )
 
@@ -433,7 +416,7 @@ _CHECKS: Mapping[str, Callable[[Diagnosis], Iterator[str]]] = {
     "B401": _selection,
     "B402": _torch_build,
     "B403": _hidden_gpus,
-    "B404": _wrong_gpu,
+    "B404": _older_gpu,
     "B405": _generations,
     "B406": _precision,
     "B407": _busy_gpu,

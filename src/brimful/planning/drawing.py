@@ -63,23 +63,20 @@ class DrawingMemory:
             return BF16 * (layers + self._head)
         return FP32 * layers * self.has_adapters
 
-    def tensors_bytes(
-        self, rows: int, prompts: int, prompt: int, reach: int, *, is_first: bool = True
-    ) -> int:
-        """Return the peak of all tensors.
+    def tensors_bytes(self, rows: int, prompts: int, prompt: int, reach: int) -> int:
+        """Return the peak of all tensors. In the first drawing the process tries how its products
+        are rounded.
 
         Args:
             rows: Answers at once.
             prompts: Different questions among them.
             prompt: Tokens of the longest question.
             reach: The same with its longest answer.
-            is_first: Whether the process tries how its products are rounded.
         """
         state = self._quick if self._is_quick else self._slow
         read, highest = state(rows, prompts, prompt, reach)
         if self._rounds:
-            beside = FP32 if is_first else 0 if self.weight_bytes == BF16 else BF16
-            highest = max(highest, beside * self._head)
+            highest = max(highest, FP32 * self._head)
         return self.held_bytes + self.copies_bytes + read + highest
 
     def _quick(self, rows: int, prompts: int, prompt: int, reach: int) -> tuple[int, int]:
