@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +321,7 @@ PARALLEL = {"products": _square, "cached": _sum(CACHED_ELEMENTS), "large": _sum(
 """An operator, by what its rate is for, that shows how threads help; short, so that some of many
 runs are undisturbed.
 """
+BLOCK_WIDTH, BLOCK_HEADS = 32, 2
 
 
 class SmallTransformerBlock(torch.nn.Module):
@@ -329,13 +329,12 @@ class SmallTransformerBlock(torch.nn.Module):
     operator; (B, T, W) in and out.
     """
 
-    def __init__(self, width: int = 32, heads: int = 2) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._heads = heads
         self.linears = torch.nn.ModuleList(
-            torch.nn.Linear(*sizes, bias=False) for sizes in pairwise([width] * 8)
+            torch.nn.Linear(BLOCK_WIDTH, BLOCK_WIDTH, bias=False) for _ in range(7)
         )
-        self.scale = torch.nn.Parameter(torch.ones(width))
+        self.scale = torch.nn.Parameter(torch.ones(BLOCK_WIDTH))
 
     def _norm(self, x_BTW: Tensor) -> Tensor:
         wide = x_BTW.to(torch.float32)
@@ -347,7 +346,7 @@ class SmallTransformerBlock(torch.nn.Module):
         query, key, value, out, gate, up, down = self.linears
         y_BTW = self._norm(x_BTW)
         q, k, v = (
-            linear(y_BTW).unflatten(-1, (self._heads, -1)).transpose(1, 2)
+            linear(y_BTW).unflatten(-1, (BLOCK_HEADS, -1)).transpose(1, 2)
             for linear in (query, key, value)
         )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -456,7 +455,7 @@ def _host_s(device: torch.device, stopwatch: Stopwatch, smallest_s: float) -> fl
     """
     block = SmallTransformerBlock().to(device)
     weights = list(block.parameters())
-    x_BTW = torch.ones(1, 8, 32, device=device)
+    x_BTW = torch.ones(1, 8, BLOCK_WIDTH, device=device)
 
     def step() -> None:
         with torch.enable_grad():

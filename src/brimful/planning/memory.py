@@ -520,10 +520,10 @@ def phase_at(trace: Trace, event: int) -> str:
     return name.rstrip("0123456789 ")
 
 
-def largest_at(trace: Trace, event: int, count: int = LARGEST_TENSORS) -> tuple[Tensor, ...]:
+def largest_at(trace: Trace, event: int) -> tuple[Tensor, ...]:
     """Return the largest storages that are alive after an event."""
     alive_S = trace.alive_at(event)
-    top = alive_S[np.argsort(-trace.sizes_S[alive_S], kind="stable")[:count]]
+    top = alive_S[np.argsort(-trace.sizes_S[alive_S], kind="stable")[:LARGEST_TENSORS]]
     return tuple(
         Tensor(
             int(trace.sizes_S[number]),

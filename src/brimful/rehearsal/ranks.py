@@ -29,18 +29,14 @@ def with_divisible_scales(model: nn.Module) -> nn.Module:
     return model
 
 
-def rows_in_common(model: nn.Module, *, with_ranks: bool = True) -> int:
-    """Return the greatest common divisor of the rows of all parameters that are divided, or of all
-    but those that have as many rows as an adapter's rank; 4-bit layers of the model are changed as
+def rows_in_common(model: nn.Module) -> int:
+    """Return the greatest common divisor of the rows of all parameters that are divided, but for
+    those that have as many rows as an adapter's rank; 4-bit layers of the model are changed as
     `with_divisible_scales` says.
     """
     with_divisible_scales(model)
     return math.gcd(
-        *(
-            len(parameter)
-            for name, parameter in model.named_parameters()
-            if with_ranks or "lora_A" not in name
-        )
+        *(len(parameter) for name, parameter in model.named_parameters() if "lora_A" not in name)
     )
 
 

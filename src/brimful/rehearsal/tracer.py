@@ -305,9 +305,7 @@ def _weight_rows(key: TraceFamilyKey) -> int:
     if not key.in_parts:
         return 1
     spec = _spec_of(key)
-    rows = rows_in_common(
-        meta_model(spec, with_layers(config_of(spec), range(1))), with_ranks=False
-    )
+    rows = rows_in_common(meta_model(spec, with_layers(config_of(spec), range(1))))
     if rows % max(*_RANKS, _LAST_RANKS):
         raise Irregular("the rows of a weight cannot be divided evenly")
     return rows
