@@ -590,7 +590,7 @@ def test_a_network_that_was_not_recorded_is_as_its_own_recordings_show() -> None
     of_network = wide.of(NETWORK)
     assert of_network is not None
 
-    made, own = of_network.at(spec, NETWORK), _family(_widest(spec)).at(spec)
+    made, own = of_network.at(spec), _family(_widest(spec)).at(spec)
 
     _assert_equal(made.at(3), own.at(3))
     assert made.work is not None
