@@ -22,7 +22,8 @@ from brimful.planning.job import (
 from brimful.planning.plan import BaseScoring, Plan
 from brimful.planning.surveyed import Unplanned
 from brimful.recipe import load
-from brimful.report.plan.job import job_lines
+from brimful.report.plan.job import job_table
+from brimful.report.table import terminal_lines
 
 
 def _job(name: str, *changes: str, plan: Plan = PLAN) -> WholeJob:
@@ -38,7 +39,7 @@ def _phase(job: WholeJob, name: str) -> JobPhase:
 def test_the_rounds_of_a_shipped_recipe_are_told_phase_by_phase(
     snapshot: SnapshotAssertion,
 ) -> None:
-    told = "\n".join(job_lines(_job("unit-rft-smollm2")))
+    told = "\n".join(terminal_lines(job_table(_job("unit-rft-smollm2"))))
     assert told == snapshot
     assert told.count("%") == 4
 

@@ -11,10 +11,11 @@ from syrupy.assertion import SnapshotAssertion
 from brimful import cli
 from brimful.base.errors import DeviceError, PlanError
 from brimful.base.types import JsonDict
-from brimful.chains.job_plans import plan_file, tuned_further
+from brimful.chains.job_plans import JobPlans, plan_file, tuned_further
 from brimful.integrations.other_tools.planned import DECLARED_SHARE, PlannedJob, UnplannedJob
 from brimful.planning.target import COMMUNICATION_BYTES, COMMUNICATION_UNCERTAINTY_BYTES
-from brimful.report.plan.jobs import exit_code, job_lines
+from brimful.report.plan.jobs import exit_code, job_blocks
+from brimful.report.terminal import told
 
 JOB = """\
 base_model: ./tiny
@@ -50,16 +51,20 @@ def job(
     return path
 
 
+def lines_of(plans: JobPlans, width: int) -> list[str]:
+    blocks = job_blocks(plans.name, plans.read, plans.entries)
+    return told(blocks, width).plain.splitlines()
+
+
 def test_a_job_is_planned_for_several_devices(job: Path, snapshot: SnapshotAssertion) -> None:
     plans = plan_file(job, "axolotl", ["flash_attention=false"], "L4,T4")
-    lines = job_lines(plans.name, plans.read, plans.entries, 120)
+    lines = lines_of(plans, 120)
 
     assert exit_code(plans.entries) == 0
     assert [entry.device.name for entry in plans.entries] == ["NVIDIA L4", "Tesla T4"]
     assert [read.values["weights"] for read in plans.read] == ["bf16", "fp16"]
     assert [type(entry) for entry in plans.entries] == [PlannedJob, PlannedJob]
-    facts = lines.index("fact                 value                               said by")
-    assert lines[facts:] == snapshot
+    assert lines[lines.index("What the file says") :] == snapshot
     assert plans.to_json()["devices"][0]["verdict"] == "fits"
 
 
@@ -71,7 +76,7 @@ def test_what_is_not_understood_is_listed_and_nothing_is_planned(
     assert exit_code(plans.entries) == 2
     assert isinstance(plans.entries[0], UnplannedJob)
     assert plans.to_json()["devices"][0]["verdict"] == "cannot be estimated"
-    assert job_lines(plans.name, plans.read, plans.entries, 120) == snapshot
+    assert lines_of(plans, 120) == snapshot
 
 
 def test_a_model_that_nobody_knows_is_refused_with_its_key(job: Path) -> None:
@@ -110,7 +115,7 @@ def test_the_time_of_a_step_is_not_guessed_for_amd(job: Path) -> None:
 
     assert isinstance(entry, PlannedJob)
     assert entry.step_s is None
-    lines = job_lines(plans.name, plans.read, plans.entries, 400)
+    lines = lines_of(plans, 400)
     assert "how long a step takes is not known" in lines[0]
 
 
@@ -144,7 +149,7 @@ def test_several_devices_without_a_word_on_them_copy_their_gradients(job: Path) 
     assert isinstance(alone, PlannedJob)
     assert isinstance(one, PlannedJob)
 
-    lines = job_lines(plans.name, plans.read, plans.entries, 400)
+    lines = lines_of(plans, 400)
     assert ["assumed of several devices" in each for each in lines[:2]] == [False, True]
     assert any("DDP, planned for each of 2 devices" in each for each in lines)
     assert one.footprint.terms["communication buffers"] == 4 * alone.footprint.trainable

@@ -306,11 +306,11 @@ def session_notes(recipe: Recipe, plan: Plan, device: Device, *, every: bool) ->
     if "training_time_s" not in plan.predicted:
         return lines
     from brimful.planning.budget import sessions  # noqa: PLC0415 - few sessions have an end
-    from brimful.report.plan.budgets import session_lines  # noqa: PLC0415
+    from brimful.report.plan.budgets import session_sentences  # noqa: PLC0415
 
     checkpoint_s = checkpoint_seconds(recipe, plan, conditions(device)).value
     try:
-        lines += session_lines(sessions(session_s, plan.predicted, checkpoint_s))
+        lines += session_sentences(sessions(session_s, plan.predicted, checkpoint_s))
     except RequestError as error:
         lines.append(as_note(str(error), "B103"))
     return lines if every else lines[:_SESSION_LINES]

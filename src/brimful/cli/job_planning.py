@@ -79,7 +79,8 @@ class JobRequest:
     def _plan(self, tool: str) -> int:
         with waiting(open_console(stderr=True)) as show:
             from brimful.chains.job_plans import plan_file
-            from brimful.report.plan.jobs import exit_code, job_lines
+            from brimful.report.plan.jobs import exit_code, job_blocks
+            from brimful.report.terminal import told
 
             plans = plan_file(
                 Path(self.name),
@@ -93,6 +94,7 @@ class JobRequest:
         if self.as_json:
             print_json(plans.to_json())
         else:
-            width = open_console(least_width=120).width
-            say("\n".join(job_lines(plans.name, plans.read, plans.entries, width)))
+            console = open_console(least_width=120)
+            blocks = job_blocks(plans.name, plans.read, plans.entries)
+            console.print(told(blocks, console.width), soft_wrap=True, end="")
         return exit_code(plans.entries)

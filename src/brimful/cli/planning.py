@@ -226,17 +226,19 @@ def _print_plans(
     *,
     explain: bool,
 ) -> None:
-    from brimful.report.plan.plans import render, tensor_lines
+    from brimful.report.plan.plans import render, tensor_blocks
+    from brimful.report.terminal import told
 
     console = open_console(least_width=120)
     limits = (answered.budget, answered.sessions)
-    console.print(render(surveyed, console.width, limits, sort), soft_wrap=True)
+    console.print(render(surveyed, console.width, limits, sort), soft_wrap=True, end="")
     if explain:
-        say("\n".join(tensor_lines(surveyed)))
+        console.print(told(tensor_blocks(surveyed), console.width), soft_wrap=True, end="")
     if verification is not None:
-        from brimful.report.plan.verification import verification_lines
+        from brimful.report.plan.verification import verification_blocks
 
-        say("\n" + "\n".join(verification_lines(verification)))
+        shown = told(verification_blocks(verification), console.width)
+        console.print(shown, soft_wrap=True, end="")
 
 
 def atlas(
@@ -340,7 +342,8 @@ def calibrate(
     if json_output:
         print_json(to_json(here, threads))
     else:
-        open_console(least_width=120).print(render(here, threads), highlight=False)
+        console = open_console(least_width=120)
+        console.print(render(here, threads, console.width), soft_wrap=True, end="")
 
 
 def doctor(json_output: Json = False) -> None:

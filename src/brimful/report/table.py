@@ -2,14 +2,20 @@
 
 import csv
 import io
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from brimful.base.text import wrapped
 from brimful.base.types import Bounds
 
 BAR = "\\|"
 """A vertical bar inside a cell of Markdown."""
+GAP = 2
+"""Spaces between two columns in a terminal."""
+LEAST_WIDTH = 24
+"""Characters that a cell has at least where longer ones are broken into lines."""
 Value = str | float | int | bool | None
 
 
@@ -130,6 +136,15 @@ class Table:
         dropped = self.columns.index(name)
         return self._only([place for place in range(len(self.columns)) if place != dropped])
 
+    def without_remarks(self, name: str) -> "Table":
+        """The same table; cells of one column have neither intervals nor notes."""
+        place = self.columns.index(name)
+        rows = tuple(
+            (*row[:place], getattr(row[place], "text", row[place]), *row[place + 1 :])
+            for row in self.rows
+        )
+        return replace(self, rows=rows)
+
     def _only(self, places: Sequence[int]) -> "Table":
         return Table(
             tuple(self.columns[place] for place in places),
@@ -158,7 +173,9 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows of text as lines for a terminal, every column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        (" " * GAP)
+        .join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        .rstrip()
         for row in rows
     ]
 
@@ -177,15 +194,17 @@ def _with_note(cell: object) -> str:
 
 
 def block_lines(table: Table, width: float) -> list[str]:
-    """A table as lines of at most `width` characters. Columns that do not fit stand in further
-    blocks, each of which begins with the first column.
+    """A table as lines of at most `width` characters. Long cells are broken between words; where
+    that is not enough, columns stand in further blocks, each of which begins with the first column.
     """
-    lines = [table.columns, *table.text_rows]
-    widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
+    lines = [*([table.columns] if any(table.columns) else []), *table.text_rows]
+    widths = [max(map(len, column)) + GAP for column in zip(*lines, strict=True)]
+    if cut := _width_of_all(widths, width):
+        return aligned([part for row in lines for part in _broken(row, cut)])
     blocks: list[list[int]] = [[0]]
     used = widths[0]
     for place, needed in enumerate(widths[1:], 1):
-        if used + needed - 2 > width and len(blocks[-1]) > 1:
+        if used + needed - GAP > width and len(blocks[-1]) > 1:
             blocks.append([0])
             used = widths[0]
         blocks[-1].append(place)
@@ -196,6 +215,22 @@ def block_lines(table: Table, width: float) -> list[str]:
         # A further block has no place for rows of which it tells nothing.
         printed += ["", *aligned([row for row in rows if number == 0 or any(row[1:])])]
     return printed[1:]
+
+
+def _width_of_all(widths: Sequence[int], width: float) -> int:
+    """The most characters of a cell with which all columns fit beside each other; 0 where they do
+    not, or do as they are.
+    """
+    for cut in range(max(widths) - GAP - 1, LEAST_WIDTH - 1, -1):
+        if sum(min(size, cut + GAP) for size in widths) - GAP <= width < sum(widths) - GAP:
+            return cut
+    return 0
+
+
+def _broken(row: Sequence[str], width: int) -> Iterator[tuple[str, ...]]:
+    """A row whose long cells go on in further ones."""
+    cells = [wrapped(cell, width) if len(cell) > width else [cell] for cell in row]
+    yield from itertools.zip_longest(*cells, fillvalue="")
 
 
 def markdown_lines(table: Table) -> list[str]:

@@ -6,12 +6,13 @@ from itertools import groupby
 
 from rich.text import Text as Line
 
-from brimful.base.text import plural, printable, shortened
+from brimful.base.text import plural, printable, shortened, wrapped
 from brimful.report.bars import Bars
 from brimful.report.table import Table, terminal_lines
 from brimful.report.views import (
     Block,
     Code,
+    Command,
     Fold,
     Heading,
     Paragraph,
@@ -24,6 +25,8 @@ from brimful.report.views import (
 )
 
 STYLES: dict[Tone, str] = {"advice": "yellow", "missing": "red"}
+VERDICTS = {"fits": "green", "may not fit": "yellow", "does not fit": "red"}
+"""Colours of cells that say it."""
 LEARNED = (
     "\N{MATHEMATICAL LEFT WHITE SQUARE BRACKET}",
     "\N{MATHEMATICAL RIGHT WHITE SQUARE BRACKET}",
@@ -34,7 +37,7 @@ WHOLE_STRETCH, CODE_CHARACTERS, BAR = 120, 2000, 40
 
 
 def told(blocks: Iterable[Block], width: float = math.inf) -> Line:
-    """Blocks as lines, each with its line break; tables fit `width` columns. Pictures are left
+    """Blocks as lines of at most `width` characters, each with its line break. Pictures are left
     out.
     """
     return Line("").join(line.append("\n") for block in blocks for line in _lines(block, width))
@@ -50,28 +53,54 @@ def told_of(view: View) -> Line:
 def _lines(block: Block, width: float) -> Iterator[Line]:
     match block:
         case Paragraph():
-            code = f": {block.code}" if block.code else ""
-            yield Line(printable(block.text + code), STYLES.get(block.tone, ""))
+            told = f"{block.text}{': ' * bool(block.code)}{block.code}"
+            yield from _paragraph(printable(told), width, STYLES.get(block.tone, ""))
         case Heading():
             yield Line(f"\n{printable(block.text)}", "bold")
         case Code():
             yield Line(printable(shortened(block.text, CODE_CHARACTERS)))
+        case Command():
+            yield Line(printable(f"{block.purpose}:"))
+            yield Line(printable(block.text))
         case Fold():
             yield Line(f"{printable(block.summary)}:")
             for inner in block.blocks:
                 yield from _lines(inner, width)
         case Table():
-            yield from (Line(_on_one_line(line)) for line in terminal_lines(block, width))
+            for row in terminal_lines(block, width):
+                line = Line(_on_one_line(row))
+                for verdict, style in VERDICTS.items():
+                    line.highlight_regex(rf"(?<=  ){verdict}(?=  |$)", style)
+                yield line
         case Prompted():
-            answers = (f"  {each.author}: {each.text}" for each in block.answers)
-            told = (block.about, block.prompt + block.text, *answers)
-            yield from map(Line, map(printable, filter(None, told)))
+            answers = (
+                f"  {each.author}{_judged(each.verdict)}: {each.text}" for each in block.answers
+            )
+            parts = (block.about + _judged(block.verdict), block.prompt + block.text, *answers)
+            yield from map(Line, map(printable, filter(None, parts)))
         case Bars():
-            for bar in block.bars:
-                drawn = "#" * math.ceil(BAR * bar.size / block.longest)
-                yield Line(f"  {bar.name:>23} {bar.text:>8} {drawn}".rstrip())
+            yield from _bars(block)
         case Tokens():
             yield Line("").join(_stretches(block.tokens))
+
+
+def _judged(verdict: str) -> str:
+    return f" ({verdict})" if verdict else ""
+
+
+def _paragraph(text: str, width: float, style: str) -> Iterator[Line]:
+    for line in text.split("\n"):
+        for part in [line] if len(line) <= width else wrapped(line, int(width), 2):
+            yield Line(part, style)
+
+
+def _bars(block: Bars) -> Iterator[Line]:
+    for bar in block.bars:
+        drawn = "#" * math.ceil(BAR * bar.size / block.longest)
+        yield Line(f"  {bar.name:>23} {bar.text:>8} {drawn}".rstrip())
+        if len(bar.parts) > 1:
+            named = ", ".join(f"{part.name} {part.text}" for part in bar.parts)
+            yield Line(f"  {'':>23} {named}")
 
 
 def _on_one_line(text: str) -> str:

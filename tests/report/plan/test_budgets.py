@@ -7,7 +7,8 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.planning.budget import Budget, BudgetCheck, Offer, Sessions
 from brimful.planning.memory import Verdict
 from brimful.planning.plan import Prediction
-from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
+from brimful.report.plan.budgets import budget_blocks, list_sentences, session_sentences
+from brimful.report.terminal import told
 
 HOUR = 3600.0
 
@@ -20,6 +21,10 @@ def _answer(
     limit: float, hours: float, verdict: Verdict, steps: int = 0, others: tuple[Offer, ...] = ()
 ) -> BudgetCheck:
     return BudgetCheck(Budget("time", limit), verdict, _about(hours * HOUR), 1000, steps, others)
+
+
+def budget_lines(check: BudgetCheck, tokens_per_step: int) -> list[str]:
+    return told(budget_blocks(check, tokens_per_step)).plain.splitlines()
 
 
 def test_a_budget_that_is_kept_says_what_is_left(snapshot: SnapshotAssertion) -> None:
@@ -55,10 +60,8 @@ def test_devices_that_would_keep_to_it_are_named_with_time_and_dated_price(
     lines = budget_lines(_answer(2 * HOUR, 5, "uncertain", 123, offers), 1000)
 
     assert lines == snapshot
-    assert (
-        lines[3]
-        == "    device 0  15m 00s (7m 30s to 30m 00s)  $2.00 at $2.00 an hour (a list, read"
-        " 2026-11-21)"
+    assert lines[4].endswith(
+        "15m 00s  7m 30s to 30m 00s  $2.00 at $2.00 an hour (a list, read 2026-11-21)"
     )
 
 
@@ -85,8 +88,8 @@ def test_a_list_says_how_many_keep_to_it_and_the_best(snapshot: SnapshotAssertio
         "c": _answer(3 * HOUR, 9, "does not fit"),
     }
 
-    assert list_lines(answers) == snapshot
-    assert list_lines({}) == []
+    assert list_sentences(answers) == snapshot
+    assert list_sentences({}) == []
 
 
 def test_a_list_names_the_quickest_and_the_cheapest_that_keep_to_it(
@@ -98,7 +101,7 @@ def test_a_list_names_the_quickest_and_the_cheapest_that_keep_to_it(
         "cheap": replace(cheap, beside=_about(4.0)),
     }
 
-    (line,) = list_lines(answers)
+    (line,) = list_sentences(answers)
 
     assert line == snapshot
 
@@ -109,7 +112,7 @@ def test_a_list_in_which_none_does_names_the_nearest(snapshot: SnapshotAssertion
         "c": _answer(3 * HOUR, 9, "does not fit"),
     }
 
-    (line,) = list_lines(answers)
+    (line,) = list_sentences(answers)
 
     assert line == snapshot
 
@@ -117,7 +120,7 @@ def test_a_list_in_which_none_does_names_the_nearest(snapshot: SnapshotAssertion
 def test_sessions_are_counted_with_the_interval_that_loses_least(
     snapshot: SnapshotAssertion,
 ) -> None:
-    lines = session_lines(Sessions(12 * HOUR, (3, 2, 5), 60, 120.0, 2.0, 0.034))
+    lines = session_sentences(Sessions(12 * HOUR, (3, 2, 5), 60, 120.0, 2.0, 0.034))
 
     assert lines == snapshot
-    assert session_lines(Sessions(12 * HOUR, (1, 1, 1), 60, 120.0, 2.0, 0.034))[0] == snapshot
+    assert session_sentences(Sessions(12 * HOUR, (1, 1, 1), 60, 120.0, 2.0, 0.034))[0] == snapshot

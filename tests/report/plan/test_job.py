@@ -1,10 +1,11 @@
-"""The phases of a job in lines."""
+"""The phases of a job in a table."""
 
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.job import JobPhase, WholeJob
 from brimful.planning.plan import Prediction
-from brimful.report.plan.job import job_lines
+from brimful.report.plan.job import job_table
+from brimful.report.table import terminal_lines
 
 MEMORY = Prediction(2 << 30, 1 << 30, 3 << 30, "a trace")
 TRAINING = JobPhase(
@@ -14,9 +15,9 @@ SAMPLING = JobPhase("sampling", "1 x 8 answers", Prediction(30.0, 10.0, 90.0, "r
 
 
 def test_each_phase_has_its_share_and_all_of_them_a_sum(snapshot: SnapshotAssertion) -> None:
-    assert job_lines(WholeJob((TRAINING, SAMPLING))) == snapshot
+    assert terminal_lines(job_table(WholeJob((TRAINING, SAMPLING)))) == snapshot
 
 
 def test_an_unknown_phase_leaves_the_sum_open(snapshot: SnapshotAssertion) -> None:
     unknown = JobPhase("sampling", "not known before the questions are read", None)
-    assert job_lines(WholeJob((TRAINING, unknown))) == snapshot
+    assert terminal_lines(job_table(WholeJob((TRAINING, unknown)))) == snapshot

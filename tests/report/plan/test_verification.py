@@ -7,7 +7,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.equivalence import Equivalence
 from brimful.rehearsal.verify import Check, Verification
-from brimful.report.plan.verification import WIDTH, verification_lines
+from brimful.report.plan.verification import verification_blocks
+from brimful.report.terminal import told
 
 GOOD = Verification(
     equivalence=Equivalence(keeps=("the sequences",), changes=()),
@@ -22,24 +23,19 @@ GOOD = Verification(
 )
 
 
-def test_claims_reductions_and_what_was_not_tested_are_said(snapshot: SnapshotAssertion) -> None:
-    lines = verification_lines(GOOD)
-    assert lines == snapshot
-    assert not any(line.startswith("  note:") for line in lines)
-    assert max(map(len, verification_lines(replace(GOOD, reduced=GOOD.reduced * 9)))) <= WIDTH
+def lines_of(verification: Verification) -> list[str]:
+    return told(verification_blocks(verification), 120).plain.splitlines()
 
 
-def test_every_comparison_stands_beside_its_tolerance(snapshot: SnapshotAssertion) -> None:
-    table = "\n".join(verification_lines(GOOD))
-    assert table == snapshot
-    assert (
-        verification_lines(GOOD)[-1]
-        == "verified: every difference is within what rounding in bf16 explains."
-    )
+def test_claims_tests_and_every_comparison_beside_its_tolerance_are_told(
+    snapshot: SnapshotAssertion,
+) -> None:
+    assert lines_of(GOOD) == snapshot
+    assert max(map(len, lines_of(replace(GOOD, reduced=GOOD.reduced * 9)))) <= 120
 
 
 def test_what_fails_is_named(snapshot: SnapshotAssertion) -> None:
-    lines = verification_lines(
+    lines = lines_of(
         replace(
             GOOD, checks=(Check("loss", math.nan, 1e-4), Check("gradient direction", 1e-5, 3e-4))
         )

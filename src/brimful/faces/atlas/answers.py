@@ -16,8 +16,7 @@ from brimful.faces.studio.fit import surveyed_for
 from brimful.faces.studio.fit_request import FitRequest
 from brimful.planning.plan import Prediction
 from brimful.planning.surveyed import Unplanned
-from brimful.report.plan.fit_view import times_of
-from brimful.report.plan.table import Entry
+from brimful.report.plan.table import Entry, times_of
 
 CELL = (
     "verdict",

@@ -1,11 +1,14 @@
 """What comes of a budget and of sessions, in sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from brimful.base.text import aligned_and_wrapped, plural, wrapped
+from brimful.base.text import plural
 from brimful.base.units import format_between, format_count, format_duration, format_money
 from brimful.planning.budget import BudgetCheck, Offer, Sessions
 from brimful.planning.plan import Verdict
+from brimful.report.plan.table import INTERVAL
+from brimful.report.table import Row, table_of
+from brimful.report.views import Block, Paragraph
 
 MAX_OTHERS = 5
 """Other devices that are named."""
@@ -16,10 +19,8 @@ VERDICTS: Mapping[Verdict, str] = {
 }
 
 
-def budget_lines(check: BudgetCheck, tokens_per_step: int, width: int = 120) -> list[str]:
-    """Return whether one device keeps to the budget, by how much, and what would help, in lines of
-    at most `width` characters.
-    """
+def budget_blocks(check: BudgetCheck, tokens_per_step: int) -> Iterator[Block]:
+    """Return whether one device keeps to the budget, by how much, and what would help."""
     budget, amount = check.budget, check.amount
     expected, low, high, limit = map(
         budget.format, (amount.value, amount.low, amount.high, budget.limit)
@@ -27,27 +28,24 @@ def budget_lines(check: BudgetCheck, tokens_per_step: int, width: int = 120) -> 
     ratio = amount.value / budget.limit
     share = f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.0%} of"
     difference = f"{budget.format(abs(check.over))} {'over' if check.over > 0 else 'left'}"
-    lines = [
+    yield Paragraph(
         f"Budget {limit} {VERDICTS[check.verdict]}: {expected} expected, {low} to {high};"
         f" {difference}, {share} the budget."
-    ]
+    )
     if check.verdict == "fits":
-        return wrapped(lines[0], width, 2)
+        return
+    fewer = "not even one surely keeps to it, as the start alone may take longer."
     if check.steps:
-        lines.append(
-            f"  Fewer steps: training.steps={check.steps} surely keeps to it,"
+        fewer = (
+            f"training.steps={check.steps} surely keeps to it,"
             f" {check.steps / check.total_steps:.1%} of {check.total_steps:,} steps,"
             f" {format_count(check.steps * tokens_per_step)} tokens."
         )
-    else:
-        lines.append(
-            "  Fewer steps: not even one surely keeps to it, as the start alone may take longer."
-        )
-    lines = [part for line in lines for part in wrapped(line, width, 2)]
-    return lines + _others(check, width)
+    yield Paragraph(f"Fewer steps: {fewer}", "advice")
+    yield from _others(check)
 
 
-def list_lines(checks: Mapping[str, BudgetCheck]) -> list[str]:
+def list_sentences(checks: Mapping[str, BudgetCheck]) -> list[str]:
     """Return how many of several devices keep to the budget, the cheapest and the quickest of them,
     or the one that comes nearest.
     """
@@ -97,7 +95,7 @@ def _best_of(kept: Mapping[str, BudgetCheck]) -> str:
     return "; ".join(found)
 
 
-def session_lines(sessions: Sessions) -> list[str]:
+def session_sentences(sessions: Sessions) -> list[str]:
     """Return how many sessions one device takes, and the checkpoint interval that loses least."""
     expected, low, high = sessions.count
     between = f" ({low} to {high})" if low != high else ""
@@ -105,40 +103,35 @@ def session_lines(sessions: Sessions) -> list[str]:
     return [
         f"Sessions: {count}; the same command goes on after each.",
         (
-            f"  checkpoint.every={sessions.every} loses least: every"
+            f"checkpoint.every={sessions.every} loses least: every"
             f" {format_duration(sessions.interval_s)}, as a checkpoint takes"
             f" {format_duration(sessions.checkpoint_s)}; {sessions.lost_share:.1%} of a session"
             " goes to saving and to work done again"
         ),
-        "  (square root of 2 x time of a checkpoint x length of a session; Young 1974, Daly 2006).",
+        "(square root of 2 x time of a checkpoint x length of a session; Young 1974, Daly 2006).",
     ]
 
 
-def _others(check: BudgetCheck, width: int) -> list[str]:
+def _others(check: BudgetCheck) -> Iterator[Block]:
     """Return other devices that keep to the budget, or the one that comes nearest."""
-    budget = check.budget
-    keeping = [offer for offer in check.others if offer.keeps_to(budget)]
+    budget, shown = check.budget, check.others[:1]
+    keeping = tuple(offer for offer in check.others if offer.keeps_to(budget))
+    told = "No device of the catalog surely keeps to it; nearest:"
     if keeping:
-        first = "cheapest" if budget.kind == "time" else "quickest"
-        lines = [f"  Other devices that surely keep to it, the {first} first:"]
-        lines += _offers(keeping[:MAX_OTHERS], width)
-        if len(keeping) > MAX_OTHERS:
-            lines.append(f"    and {len(keeping) - MAX_OTHERS} more")
-        return lines
-    if check.others:
-        nearest = _offers(check.others[:1], width)
-        return ["  No device of the catalog surely keeps to it; nearest:", *nearest]
-    price = " and has a known price" if budget.kind == "money" else ""
-    return [f"  No other device of the catalog holds it{price}."]
+        first, shown = "cheapest" if budget.kind == "time" else "quickest", keeping[:MAX_OTHERS]
+        more = f" ({len(shown)} of {len(keeping)})" * (len(keeping) > len(shown))
+        told = f"Other devices that surely keep to it, the {first} first{more}:"
+    elif not check.others:
+        price = " and has a known price" if budget.kind == "money" else ""
+        told = f"No other device of the catalog holds it{price}."
+    yield Paragraph(told)
+    if offers := table_of(("Device", "Time", INTERVAL, "Cost"), map(_offer, shown)):
+        yield offers
 
 
-def _offers(offers: Sequence[Offer], width: int) -> list[str]:
-    rows = []
-    for offer in offers:
-        between = format_between(format_duration, offer.time.low, offer.time.high)
-        money = "no price known"
-        if offer.money is not None:
-            money = f"{format_money(offer.money.value)} at {offer.money.basis}"
-        value = format_duration(offer.time.value)
-        rows.append((f"    {offer.device}", f"{value}{f' ({between})' * bool(between)}", money))
-    return aligned_and_wrapped(rows, width)
+def _offer(offer: Offer) -> Row:
+    between = format_between(format_duration, offer.time.low, offer.time.high)
+    money = "no price known"
+    if offer.money is not None:
+        money = f"{format_money(offer.money.value)} at {offer.money.basis}"
+    return offer.device, format_duration(offer.time.value), between, money

@@ -3,13 +3,12 @@ with their predictions.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from brimful.base.text import plural
@@ -22,6 +21,9 @@ from brimful.hardware.calibration import APPLIED, Calibration, Correction
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 from brimful.hardware.residuals import residuals_of
+from brimful.report.table import Table, table_of
+from brimful.report.terminal import told
+from brimful.report.views import Block, Heading, Paragraph, text
 
 SPEED_UP = "_speed_up"
 EXTRAS = {
@@ -84,25 +86,23 @@ def to_json(device: Device, threads: int | None) -> JsonDict:
     }
 
 
-def render(device: Device, threads: int | None) -> RenderableType:
-    """The same for people."""
-    kept = calibration.stored(device.name)
-    parts: list[RenderableType] = []
+def render(device: Device, threads: int | None, width: int) -> Text:
+    """The same for a terminal of `width` columns."""
+    return told(_blocks(device, threads), width)
+
+
+def _blocks(device: Device, threads: int | None) -> Iterator[Block]:
+    kept, file = calibration.stored(device.name), calibration.path_of(device.name)
     if kept.calibration is not None:
-        parts += [*_calibration_lines(kept.calibration), Text("")]
+        yield from _calibration_blocks(kept.calibration)
     if unused := calibration.reason(device, threads):
-        parts += [Text(f"! {coded('B106', unused)}", style="yellow"), Text("")]
+        yield Paragraph(f"! {coded('B106', unused)}", "advice")
     if link := links.measured(device.name):
-        parts += [Text(link.told), Text("")]
-    parts.append(_runs(len(kept.runs), calibration.corrections(device.name)))
-    parts += [Text(line) for line in memory_lines(device.name)]
-    parts.append(
-        Text(
-            f"{calibration.path_of(device.name)}; `brimful calibrate --reset` forgets it",
-            style="dim",
-        )
-    )
-    return Group(*parts)
+        yield Paragraph(link.told)
+    yield Heading("Runs here")
+    yield _runs(len(kept.runs), calibration.corrections(device.name))
+    yield from map(Paragraph, memory_lines(device.name))
+    yield Paragraph(f"{file}; `brimful calibrate --reset` forgets it")
 
 
 def memory_lines(device_name: str) -> list[str]:
@@ -120,30 +120,29 @@ def _residuals_by_kind(device_name: str) -> dict[str, list[tuple[float, float]]]
     return {kind: runs for kind, runs in found.items() if runs}
 
 
-def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:
+def _calibration_blocks(measured: Calibration) -> Iterator[Block]:
     rates = measured.rates
     threads = "" if measured.threads is None else f", {plural(measured.threads, 'thread')}"
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(measured.made))
     versions = ", ".join(f"{name} {version}" for name, version in measured.versions.items())
-    yield Text(f"{measured.device}{threads}, measured {made} ({versions})")
+    yield Paragraph(f"{measured.device}{threads}, measured {made} ({versions})")
     low, high = rates.share
-    yield Text(
+    yield Paragraph(
         f"{measured.points} operators; nine of ten take {low:.2f} to {high:.2f} times what these"
         " rates say"
     )
-    yield Text("")
+    yield Heading("Products, GFLOP/s")
     yield _products(rates)
-    yield Text("")
+    yield Heading("Moved, GB/s")
     yield _movements(rates)
-    yield Text("")
+    yield Heading("Operators and data")
     speed_ups = [
         f"{name.removesuffix(SPEED_UP)} {value:.2f}x"
         for name, value in measured.extras.items()
         if name.endswith(SPEED_UP)
     ]
-    if speed_ups:
-        yield Text(f"all threads against one: {', '.join(speed_ups)}")
-    yield Text(
+    yield from text(f"all threads against one: {', '.join(speed_ups)}" * bool(speed_ups))
+    yield Paragraph(
         f"smallest operator {_microseconds(rates.launch_s)}, issuing one"
         f" {_microseconds(rates.host_s)}"
     )
@@ -152,7 +151,7 @@ def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:
         for name, value in measured.extras.items()
         if not name.endswith(SPEED_UP)
     ]
-    yield Text(", ".join(extras))
+    yield from text(", ".join(extras))
 
 
 def _extra(name: str, per_s: float) -> str:
@@ -162,14 +161,13 @@ def _extra(name: str, per_s: float) -> str:
 
 
 def _products(rates: Rates) -> Table:
-    dtypes = list(
-        dict.fromkeys(dtype for per_dtype in rates.flop_per_s.values() for dtype in per_dtype)
-    )
-    table = _table("products, GFLOP/s", dtypes)
-    for name in ("matrix", THIN, *MATRIX_CLASSES[1:]):
-        if per_dtype := rates.flop_per_s.get(name):
-            table.add_row(name, *(_giga(per_dtype.get(dtype)) for dtype in dtypes))
-    return table
+    dtypes = dict.fromkeys(dtype for known in rates.flop_per_s.values() for dtype in known)
+    rows = [
+        (name, *(_giga(rates.flop_per_s[name].get(dtype)) for dtype in dtypes))
+        for name in ("matrix", THIN, *MATRIX_CLASSES[1:])
+        if rates.flop_per_s.get(name)
+    ]
+    return Table(("", *dtypes), tuple(rows))
 
 
 def _movements(rates: Rates) -> Table:
@@ -180,50 +178,30 @@ def _movements(rates: Rates) -> Table:
         "fp32 in cache": (rates.cached_bytes_per_s, ""),
         "16-bit in cache": (rates.cached_bytes_per_s, SIXTEEN_BIT),
     }
-    table = _table("moved, GB/s", columns)
-    for name in CLASSES:
-        if name in rates.bytes_per_s and name not in MATRIX_CLASSES:
-            table.add_row(
-                name, *(_giga(speeds.get(name + suffix)) for speeds, suffix in columns.values())
-            )
-    return table
-
-
-def _table(title: str, columns: Iterable[str]) -> Table:
-    table = Table(title, box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
+    rows = [
+        (name, *(_giga(speeds.get(name + suffix)) for speeds, suffix in columns.values()))
+        for name in CLASSES
+        if name in rates.bytes_per_s and name not in MATRIX_CLASSES
+    ]
+    return Table(("", *columns), tuple(rows))
 
 
 def _giga(rate: float | None) -> str:
     return "-" if rate is None else f"{rate / 1e9:,.0f}"
 
 
-def _runs(count: int, corrections: Mapping[tuple[str, str], Correction]) -> RenderableType:
-    if not corrections and not count:
-        return Text("no run is remembered yet")
-    if not corrections:
-        return Text(f"{count} runs remembered; nothing to correct predictions with yet")
-    table = Table(
-        "runs here",
-        "measured / predicted",
-        "plans multiply by",
-        "runs",
-        "predicted from",
-        box=None,
-        pad_edge=False,
-    )
+def _runs(count: int, corrections: Mapping[tuple[str, str], Correction]) -> Block:
+    """What predictions are corrected by, or that nothing is."""
+    rows = []
     for (name, basis), entry in corrections.items():
         applied = _applied(name, basis, entry)
-        table.add_row(
-            name,
-            f"{entry.median:.2f}",
-            "not applied" if applied is None else f"{applied:.2f}",
-            str(entry.runs),
-            basis,
-        )
-    return table
+        factor = "not applied" if applied is None else f"{applied:.2f}"
+        rows.append((name, f"{entry.median:.2f}", factor, entry.runs, basis))
+    columns = ("", "measured / predicted", "plans multiply by", "runs", "predicted from")
+    nothing = "no run is remembered yet"
+    if count:
+        nothing = f"{count} runs remembered; nothing to correct predictions with yet"
+    return table_of(columns, rows) or Paragraph(nothing)
 
 
 def _applied(name: str, basis: str, entry: Correction) -> float | None:

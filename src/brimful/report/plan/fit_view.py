@@ -4,25 +4,23 @@ would help, and reasons.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from brimful.base.text import plural
-from brimful.base.types import Texts
 from brimful.base.units import format_bytes, format_count, format_named
-from brimful.planning.plan import Prediction, Predictions
+from brimful.planning.memory import Footprint
+from brimful.planning.plan import Plan, Prediction
 from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.report.bars import MOST_PARTS, Bar, Bars, parts
 from brimful.report.page.plan_page import choice_table
-from brimful.report.plan.table import INTERVAL, Entries, Entry, between
-from brimful.report.table import Cell, Gauge, Row, Table, table_of
+from brimful.report.plan.answer import headroom_of
+from brimful.report.plan.job import job_table
+from brimful.report.plan.table import INTERVAL, Entries, Entry, between, column_note, device_table
+from brimful.report.table import Cell, Row, Table, table_of
 from brimful.report.views import Block, Heading, Paragraph, View, fold, section, text
 
-UNCERTAIN, OTHERS = "may not fit", "Everything else"
-TIMES = {"total_time_s": "In all", "cost_usd": "Cost", "energy_wh": "Energy"}
-TIMES_OF_A_BILLION = {"billion_tokens_s": "1B tokens", "billion_tokens_usd": "Cost of 1B"}
-"""What is told in place of TIMES where the length of training is not known."""
+OTHERS = "Everything else"
 PREDICTED = {
     "step_time_s": "optimizer step",
     "tokens_per_s": "tokens/s",
@@ -42,11 +40,7 @@ PREDICTED = {
     "billion_tokens_usd": "cost of a billion tokens",
 }
 """Predictions of time and what follows from it, in the order in which they are shown."""
-ABOUT = (
-    "Intervals of times and costs hold 9 of 10 runs; of memory they say what the driver may show."
-    " A bar of the table ends at what the device has. Micro-batch:"
-    " sequences at once x passes per step, and how many sequences at once surely fit."
-)
+_percent = "{:.1%}".format
 LOOKS = "Looking for what would make it fit ..."
 
 
@@ -61,17 +55,11 @@ def fit_view(
         notes: what else to know.
         looks_closely: whether what would make it fit is still looked for.
     """
-    columns = TIMES
-    if not any("total_time_s" in times_of(entry) for entry in surveyed):
-        columns = TIMES_OF_A_BILLION
-    names = ("Device", "Fits?", "Room", "Peak memory", "Micro-batch", "Step", *columns.values())
-    table = Table(names, tuple(_row(entry, columns) for entry in surveyed))
-    priced = any({"cost_usd", "billion_tokens_usd"} & times_of(entry).keys() for entry in surveyed)
-    note = f"{ABOUT}{' Cost by the dated prices of the catalog.' * priced}"
+    note = Paragraph(f"{column_note(surveyed)} A bar ends at what the device has.", "note")
     unsure = [entry for entry in surveyed if not is_sure(entry)]
     planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
     sections = (
-        section("fit-table", "Numbers", table, Paragraph(note, "note")),
+        section("fit-table", "Numbers", device_table(surveyed), note),
         section(
             "fit-advice",
             "What does not surely fit",
@@ -89,15 +77,6 @@ def is_sure(entry: Entry) -> bool:
     return isinstance(entry, Surveyed) and entry.verdict == "fits"
 
 
-def times_of(entry: Entry) -> Predictions:
-    """Return predictions of time and what follows from it; none where nothing is known, or where
-    the recipe does not fit.
-    """
-    if not isinstance(entry, Surveyed) or entry.verdict == "does not fit":
-        return {}
-    return {name: entry.predicted[name] for name in PREDICTED if name in entry.predicted}
-
-
 def _counted(entry: Surveyed) -> str:
     footprint = entry.derived.footprint
     line = f"{format_count(footprint.parameters)} parameters"
@@ -106,75 +85,23 @@ def _counted(entry: Surveyed) -> str:
     return f"{line}."
 
 
-def _peak(entry: Surveyed) -> Prediction:
-    """Return what the driver shows at the peak. Where a step fits, the allocator reserves no more
-    than the device has, because it releases unused blocks.
-    """
-    footprint, peak = entry.derived.footprint, entry.derived.footprint.driver
-    high = peak.high
-    if entry.verdict == "fits":
-        high = min(high, max(footprint.usable_bytes, peak.value))
-    return replace(peak, low=max(0, peak.low), high=high)
-
-
-def _row(entry: Entry, columns: Texts) -> Row:
-    if not isinstance(entry, Surveyed):
-        return (entry.device.name, Cell("unknown"), "", *(Cell("-"),) * (3 + len(columns)))
-    footprint, peak, times = entry.derived.footprint, _peak(entry), times_of(entry)
-    verdict = UNCERTAIN if entry.verdict == "uncertain" else entry.verdict
-    capacity = format_bytes(footprint.usable_bytes)
-    terms = ", ".join(f"{name} {format_bytes(size)}" for name, size in footprint.terms.items())
-    about = f"{entry.device.name} {verdict}: {format_bytes(peak.value)} of {capacity}. {terms}"
-    ends = (0, footprint.usable_bytes)
-    batch = f"{footprint.micro_batch} x {len(entry.derived.plan.micro_batches)}"
-    return (
-        entry.device.name,
-        Cell(verdict),
-        Gauge(ends, peak.value, (peak.low, peak.high), about, f"of {capacity}"),
-        replace(_cell("peak_bytes", peak), note=_beyond(peak, footprint.usable_bytes)),
-        Cell(batch, note=_largest(entry)),
-        *(_cell(name, times.get(name)) for name in ("step_time_s", *columns)),
-    )
-
-
-def _cell(name: str, prediction: Prediction | None) -> Cell:
-    if prediction is None:
-        return Cell("-")
-    form, ends = partial(format_named, name), (prediction.low, prediction.high)
-    # Both ends may be below a cent, say.
-    return Cell(prediction.value, form, ends if form(ends[0]) != form(ends[1]) else None)
-
-
-def _beyond(peak: Prediction, capacity: int) -> str:
-    """`needs 2.5 x what it has`; empty where even the upper end of the peak fits."""
-    needed, most = peak.value / capacity, peak.high / capacity
-    if needed > 1:
-        return f"needs {needed:.1f} x what it has" if needed >= 1.05 else "needs more than it has"
-    return "may need more than it has" if most > 1 else ""
-
-
-def _largest(entry: Surveyed) -> str:
-    """Return how many sequences at a time fit; `largest` counts those that surely do."""
-    is_uncertain = entry.verdict == "uncertain"
-    if entry.derived.largest:
-        return f"up to {entry.derived.largest} {'surely fit' if is_uncertain else 'fit'}"
-    if entry.derived.footprint.micro_batch > 1:
-        return "not even 1 surely fits"
-    return "1 may fit" if is_uncertain else "not even 1 fits"
-
-
 def _advice(entry: Entry, *, looks_closely: bool) -> Iterator[Block]:
     yield Heading(entry.device.name)
     if not isinstance(entry, Surveyed):
         yield Paragraph(entry.reason)
     else:
         yield Paragraph(reason_of(entry))
-        helps = [remedy_line(each) for each in entry.remedies]
-        if entry.smallest_device:
-            helps.append(f"{entry.smallest_device} holds it")
         yield from text(LOOKS * looks_closely, "note")
-        yield from text("What would take less, each by itself:" * bool(helps))
-        yield from (Paragraph(each, "advice") for each in helps)
+        yield from help_blocks(entry)
+
+
+def help_blocks(entry: Surveyed) -> Iterator[Block]:
+    """Return what would take less than a device has, and what else would hold the recipe."""
+    yield from text("What would take less, each by itself:" * bool(entry.remedies))
+    yield from (Paragraph(remedy_line(each), "advice") for each in entry.remedies)
+    if entry.smallest_device and entry.derived.plan.devices == 1:
+        smallest = f"The smallest device of the catalog that holds it: {entry.smallest_device}."
+        yield Paragraph(smallest, "advice")
 
 
 def reason_of(entry: Surveyed) -> str:
@@ -226,22 +153,118 @@ def _memory(planned: Sequence[Surveyed]) -> Bars | None:
 
 
 def _why(entry: Surveyed) -> tuple[Block, ...]:
-    """Return every term, every choice and every predicted time of a device, behind a line."""
-    footprint, times = entry.derived.footprint, times_of(entry)
-    terms = [(name, Cell(size, format_bytes)) for name, size in footprint.terms.items()]
-    predicted = [
-        (
-            label,
-            format_named(name, times[name].value),
-            between(name, times[name]),
-            times[name].basis,
-        )
-        for name, label in PREDICTED.items()
-        if name in times
+    summary = f"{entry.device.name}: every term, and why it was planned so"
+    return fold(summary, *device_blocks(entry))
+
+
+def device_blocks(entry: Surveyed) -> Iterator[Block]:
+    """Return how one device runs a recipe: every choice, what memory is for, how many sequences
+    fit at a time, and what time and cost are made of.
+    """
+    plan, footprint = entry.derived.plan, entry.derived.footprint
+    if entry.chain is not None:
+        planned = entry.chain.planned
+        which = f"The training of {planned}, which needs most" if planned else "One training"
+        yield Paragraph(f"{which}:")
+    yield Paragraph(plan.division())
+    if footprint.trainable != footprint.parameters:
+        yield Paragraph(_counted(entry))
+    if choices := choice_table(plan):
+        yield choices
+    yield Heading(f"Memory at the peak, in the {footprint.peak_phase} phase")
+    yield _terms(footprint)
+    yield Table(("In all", "Size", INTERVAL), tuple(_peak_rows(footprint)))
+    yield Paragraph(_room(footprint))
+    if len(entry.table) > 1:
+        yield Heading("Micro-batches")
+        yield _micro_batches(entry.table, footprint.micro_batch)
+    if footprint.verdict != "does not fit":
+        yield Heading("Time and cost")
+        yield from _times(plan)
+    if entry.chain is not None:
+        yield Heading("The whole job")
+        yield job_table(entry.chain)
+
+
+def _terms(footprint: Footprint) -> Table:
+    total = sum(footprint.terms.values()) or 1
+    rows = [
+        (name, Cell(size, format_bytes), Cell(size / total, _percent))
+        for name, size in footprint.terms.items()
     ]
-    return fold(
-        f"{entry.device.name}: every term, and why it was planned so",
-        table_of(("Term at the peak", "Size"), terms),
-        choice_table(entry.derived.plan),
-        table_of(("Time and cost", "", INTERVAL, "Predicted from"), predicted),
+    return Table(("Term", "Size", "Share"), tuple(rows))
+
+
+def _peak_rows(footprint: Footprint) -> Iterator[Row]:
+    for name, peak in peaks(footprint).items():
+        yield name, Cell(peak.value, format_bytes), between("peak_bytes", peak)
+
+
+def peaks(footprint: Footprint) -> dict[str, Prediction]:
+    """Return the predicted peaks of tensors, of what the allocator reserves, and of the driver."""
+    return {
+        "allocated": footprint.allocated,
+        "reserved": footprint.reserved,
+        "in all": footprint.driver,
+    }
+
+
+def _room(footprint: Footprint) -> str:
+    line = (
+        f"{footprint.verdict}: {format_bytes(footprint.usable_bytes)} to use, head-room"
+        f" {headroom_of(footprint)}"
     )
+    if footprint.is_tight:
+        line += (
+            f", less than the {format_bytes(footprint.room_bytes)} that a plan leaves where it can:"
+            " the allocator will give back memory that it only caches"
+        )
+    return line
+
+
+def _micro_batches(table: Sequence[Footprint], chosen: int) -> Table:
+    rows = []
+    for footprint in table:
+        verdict = footprint.verdict + " tightly" * footprint.is_tight
+        verdict += " \N{LEFTWARDS ARROW} plan" * (footprint.micro_batch == chosen)
+        sizes = (Cell(peak.value, format_bytes) for peak in peaks(footprint).values())
+        rows.append((footprint.micro_batch, *sizes, headroom_of(footprint), verdict))
+    columns = ("Sequences at once", "Allocated", "Reserved", "In all", "Head-room", "")
+    return Table(columns, tuple(rows))
+
+
+def _times(plan: Plan) -> Iterator[Block]:
+    """Return time, energy and cost with their intervals and what they are predicted from, and the
+    parts of a step.
+    """
+    known = {
+        label: (name, plan.predicted[name])
+        for name, label in PREDICTED.items()
+        if name in plan.predicted
+    }
+    if not known:
+        yield Paragraph("Not predicted, as no rate is known for this device and precision.")
+        return
+    rows = [
+        (label, format_named(name, each.value), between(name, each))
+        for label, (name, each) in known.items()
+    ]
+    sources = [(label, each.basis) for label, (_, each) in known.items() if each.basis]
+    if not {"cost_usd", "billion_tokens_usd"} & plan.predicted.keys():
+        rows.append(("cost", "no price known", ""))
+        sources.append(("cost", "say what an hour costs in US dollars: --price 2.5"))
+    yield Table(("", "Value", INTERVAL), tuple(rows))
+    yield Table(("", "Predicted from"), tuple(sources))
+    whole_s = sum(plan.time_terms.values())
+    terms = [
+        (term, Cell(seconds, partial(format_named, "time_s")), Cell(seconds / whole_s, _percent))
+        for term, seconds in plan.time_terms.items()
+        if "step_time_s" in plan.predicted
+    ]
+    if parts_of_step := table_of(("Of a step", "Time", "Share"), terms):
+        yield parts_of_step
+    if plan.total_steps is None:
+        yield Paragraph(
+            "The length of the run is known once the data are read; training.steps=N or"
+            " training.tokens=N says it now."
+        )

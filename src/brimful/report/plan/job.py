@@ -1,38 +1,31 @@
-"""What the phases of a job are expected to take, in lines."""
+"""What the phases of a job are expected to take."""
 
-from brimful.base.text import wrapped
 from brimful.base.units import format_bytes, format_duration, format_named
 from brimful.planning.job import OF_JOB, JobPhase, WholeJob
 from brimful.planning.plan import Prediction
 from brimful.report.plan.table import INTERVAL, SHORT, between
-from brimful.report.table import aligned
+from brimful.report.table import Row, Table
 
 LABELS = dict(zip(OF_JOB, ("in all", "energy", "cost"), strict=True))
 
 
-def job_lines(job: WholeJob, width: int = 120) -> list[str]:
-    """Return a line for each phase: share of all, time with its interval, memory, whether it fits,
-    and below how often and of what; and a line for all of them.
+def job_table(job: WholeJob) -> Table:
+    """Return a row for each phase: share of all, time with its interval, memory, whether it fits,
+    and how often it happens and of what; and a row for all of them.
     """
     predicted = job.predicted
-    rows: list[tuple[str, ...]] = [("The whole job", "", "", INTERVAL, "memory", "fits")]
-    rows += [_row(phase, predicted.get("total_time_s")) for phase in job.phases]
+    rows = [_row(phase, predicted.get("total_time_s")) for phase in job.phases]
     rows += [
-        (f"  {LABELS[name]}", "", format_named(name, each.value), between(name, each), "", "")
+        (LABELS[name], "", format_named(name, each.value), between(name, each), "", "", "")
         for name, each in predicted.items()
     ]
     if not predicted:
-        rows.append(("  in all", "", "not known", "as one of the phases is not", "", ""))
-    head, *lines = aligned(rows)
-    told = [head]
-    for place, line in enumerate(lines):
-        told.append(line)
-        if place < len(job.phases):
-            told += wrapped(f"    {job.phases[place].about}", width, 4)
-    return told
+        rows.append(("in all", "", "not known", "", "", "", "as one of the phases is not"))
+    columns = ("The whole job", "Share", "Time", INTERVAL, "Memory", "Fits", "What")
+    return Table(columns, tuple(rows))
 
 
-def _row(phase: JobPhase, total: Prediction | None) -> tuple[str, ...]:
+def _row(phase: JobPhase, total: Prediction | None) -> Row:
     time, spread, share = "not known", "", ""
     if phase.time_s is not None:
         time = format_duration(phase.time_s.value)
@@ -41,4 +34,4 @@ def _row(phase: JobPhase, total: Prediction | None) -> tuple[str, ...]:
             share = f"{phase.time_s.value / total.value:.0%}"
     memory = "" if phase.memory is None else format_bytes(phase.memory.value)
     fits = "" if phase.memory is None and phase.verdict == "fits" else SHORT[phase.verdict]
-    return (f"  {phase.title}", share, time, spread, memory, fits)
+    return phase.title, share, time, spread, memory, fits, phase.about

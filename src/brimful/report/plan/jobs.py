@@ -1,10 +1,8 @@
 """Plans of other tools' jobs as text: the answer, and the facts with the keys that say them."""
 
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from brimful.base.text import wrapped
 from brimful.base.types import Texts
 from brimful.base.units import format_between, format_bytes, format_count, format_duration
 from brimful.base.warning_codes import as_note
@@ -14,7 +12,8 @@ from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 from brimful.report.plan.answer import VERDICTS
 from brimful.report.quantities import memory_of
-from brimful.report.table import aligned
+from brimful.report.table import Table
+from brimful.report.views import Block, Heading, Paragraph
 
 LABELS: Texts = {
     "model": "model",
@@ -84,32 +83,31 @@ WORDS: Mapping[Any, str] = {
 Entry = PlannedJob | UnplannedJob
 
 
-def job_lines(
-    name: str, reads: Sequence[ReadJob], entries: Sequence[Entry], width: int
-) -> list[str]:
-    """Return all about a file on devices, in lines of at most `width` characters.
+def job_blocks(name: str, reads: Sequence[ReadJob], entries: Sequence[Entry]) -> Iterator[Block]:
+    """Return all about a file on devices.
 
     Args:
         name: The file's.
         reads: What it says, by device: some defaults depend on that.
         entries: The plans by device.
-        width: Width of the terminal.
     """
     read = reads[0]
-    lines = [line for each in _answers(name, reads, entries) for line in wrapped(each, width, 2)]
-    lines += ["", *_facts(read, width)]
+    yield from map(Paragraph, _answers(name, reads, entries))
+    yield Heading("What the file says")
+    yield _facts(read)
     for other, entry in zip(reads, entries, strict=True):
-        lines += [line for each in _otherwise(read, other, entry) for line in wrapped(each, width)]
+        yield from map(Paragraph, _otherwise(read, other, entry))
     if read.unknown:
-        lines += ["", "not understood, and it decides memory or time:"]
-        lines += [
-            part for each in read.unknown for part in wrapped(f"  {each.describe()}", width, 2)
-        ]
-        lines += wrapped("A key that decides nothing in your job is left out by `KEY=null`.", width)
+        yield Heading("Not understood, and it decides memory or time")
+        yield from (Paragraph(each.describe()) for each in read.unknown)
+        yield Paragraph("A key that decides nothing in your job is left out by `KEY=null`.")
     planned = [entry for entry in entries if isinstance(entry, PlannedJob)]
-    lines += _memory(planned, width)
-    lines += ["", *(part for each in _notes(reads) for part in wrapped(each, width, 2))]
-    return lines
+    if len(planned) == 1:
+        yield Heading(f"Memory at the peak on {planned[0].device.name}")
+        yield _terms(planned[0])
+    yield Heading("Remarks")
+    yield from (Paragraph(each) for entry in planned for each in _sampling(entry))
+    yield from map(Paragraph, _notes(reads))
 
 
 def exit_code(entries: Sequence[Entry]) -> int:
@@ -178,24 +176,13 @@ def _otherwise(read: ReadJob, other: ReadJob, entry: Entry) -> list[str]:
     return [f"on {entry.device.name}: {', '.join(differing)}"] if differing else []
 
 
-VALUE_WIDTH, SAYING_WIDTH = 34, 30
-"""Columns of a value and, at least, of what says it."""
-
-
-def _facts(read: ReadJob, width: int) -> list[str]:
-    """Return a row for each fact; long cells go on in the next line."""
-    rows = [("fact", "value", "said by")]
-    for name, label in LABELS.items():
-        if name in read.values and (name != "sampling" or read.values[name] is not None):
-            rows.append((label, described(name, read.values[name]), read.said_by[name]))
-    first = max(len(row[0]) for row in rows)
-    second = min(VALUE_WIDTH, max(len(row[1]) for row in rows))
-    third = max(SAYING_WIDTH, width - first - second - 4)
-    lines = []
-    for label, value, said_by in rows:
-        cells = zip_longest([label], wrapped(value, second), wrapped(said_by, third), fillvalue="")
-        lines += [f"{a:<{first}}  {b:<{second}}  {c}".rstrip() for a, b, c in cells]
-    return lines
+def _facts(read: ReadJob) -> Table:
+    rows = [
+        (label, described(name, read.values[name]), read.said_by[name])
+        for name, label in LABELS.items()
+        if name in read.values and (name != "sampling" or read.values[name] is not None)
+    ]
+    return Table(("Fact", "Value", "Said by"), tuple(rows))
 
 
 def described(name: str, value: Any) -> str:
@@ -225,29 +212,18 @@ def _adapter(adapter: Lora | None) -> str:
     return f"{kind} of rank {adapter.rank} in {adapter.dtype} on {targets}{dropout}{saved}"
 
 
-def _terms(entry: PlannedJob) -> list[str]:
+def _terms(entry: PlannedJob) -> Table:
     terms = [(name, value) for name, value in entry.footprint.terms.items() if value >= 1 << 20]
-    rows = [(f"  {name}", format_bytes(value)) for name, value in sorted(terms, key=_by_size)]
-    return [f"memory at the peak on {entry.device.name}:", *aligned(rows)]
+    terms.sort(key=lambda term: -term[1])
+    return Table(("Term", "Size"), tuple((name, format_bytes(value)) for name, value in terms))
 
 
-def _memory(planned: Sequence[PlannedJob], width: int) -> list[str]:
-    """Return what a step holds on one device, and what drawing answers takes on each."""
-    terms = ["", *_terms(planned[0])] if len(planned) == 1 else []
-    return [*terms, *(line for entry in planned for line in _sampling(entry, width))]
-
-
-def _sampling(entry: PlannedJob, width: int) -> list[str]:
-    """Return what drawing answers takes, where a job is rewarded for them."""
-    if entry.sampled is None:
-        return []
-    peak = memory_of(entry.sampled.memory.value, entry.footprint.usable_bytes)
-    told = f"sampling on {entry.device.name}: {entry.sampled.about}; {peak}"
-    return ["", *wrapped(f"{told}, {entry.sampled.verdict}", width, 2)]
-
-
-def _by_size(term: tuple[str, int]) -> int:
-    return -term[1]
+def _sampling(entry: PlannedJob) -> Iterator[str]:
+    """Say what drawing answers takes, where a job is rewarded for them."""
+    if entry.sampled is not None:
+        peak = memory_of(entry.sampled.memory.value, entry.footprint.usable_bytes)
+        told = f"sampling on {entry.device.name}: {entry.sampled.about}; {peak}"
+        yield f"{told}, {entry.sampled.verdict}"
 
 
 def _notes(reads: Sequence[ReadJob]) -> list[str]:

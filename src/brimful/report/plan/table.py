@@ -1,52 +1,51 @@
-"""Several devices, a line each, as wide as the terminal: whether the recipe fits, how fast it
-trains, how long that takes and what it costs.
+"""Several devices, a row each: whether the recipe fits, how fast it trains, how long that takes and
+what it costs.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from brimful.base.types import Counts, Texts
-from brimful.base.units import (
-    GIB,
-    format_between,
-    format_bytes,
-    format_count,
-    format_duration,
-    format_energy,
-    format_money,
-    format_named,
-)
+from brimful.base.units import format_between, format_bytes, format_named
 from brimful.planning.budget import BudgetCheck, Sessions
-from brimful.planning.plan import Plan, Prediction, Predictions, Verdict
+from brimful.planning.plan import Plan, Prediction, Verdict
 from brimful.planning.surveyed import Surveyed, Unplanned
-from brimful.report.table import Table
+from brimful.report.table import Cell, Gauge, Row, Table, terminal_lines
 
 Sort = Literal["time", "cost", "name"]
 Entry = Surveyed | Unplanned
 Entries = Sequence[Entry]
 
 SHORT: Mapping[Verdict, str] = {"fits": "yes", "uncertain": "maybe", "does not fit": "no"}
-STYLES: Texts = {"yes": "green", "maybe": "yellow", "no": "red", "?": "red"}
-DROPPED_FIRST = (
-    "cost interval",
-    "memory",
-    "energy",
-    "time interval",
+UNCERTAIN = "may not fit"
+RATES = {"step_time_s": "Step", "tokens_per_s": "Tokens/s", "mfu": "MFU"}
+TIMES = {"total_time_s": "In all", "cost_usd": "Cost", "energy_wh": "Energy"}
+TIMES_OF_A_BILLION = {"billion_tokens_s": "1B tokens", "billion_tokens_usd": "Cost of 1B"}
+"""What is told in place of TIMES where the length of training is not known."""
+SHORTENED = (
+    "Tokens/s",
     "MFU",
-    "tokens/s",
-    "step",
-    "batch",
+    "Micro-batch",
+    "Peak memory",
+    "Step",
+    "Energy",
+    "Cost",
+    "Cost of 1B",
 )
-"""Columns that are left out where the terminal is too narrow, in this order; others stay."""
-GAP = 2
-"""Spaces between two columns."""
-ON_THE_LEFT = ("device", "fits", "budget")
-"""Columns of words; numbers are aligned on the right."""
+NARROWED = (
+    *((name, False) for name in SHORTENED),
+    ("Room", True),
+    ("Energy", True),
+    ("In all", False),
+    ("1B tokens", False),
+    *((name, True) for name in ("MFU", "Tokens/s", "Step", "Micro-batch", "Peak memory")),
+)
+"""Columns that lose their intervals and remarks where a terminal is too narrow, or (True) are left
+out, in this order.
+"""
+NOT_KNOWN = Cell("-")
 INTERVAL = "9 of 10 runs"
 AMOUNTS = {"time": ("total_time_s", "billion_tokens_s"), "cost": ("cost_usd", "billion_tokens_usd")}
 """What devices are compared by: the whole run, or a billion tokens where its length is not known.
@@ -68,88 +67,113 @@ def ordered(surveyed: Entries, sort: Sort | None) -> list[Surveyed | Unplanned]:
 
 def device_table(
     surveyed: Entries,
-    width: int,
-    answers: Mapping[str, BudgetCheck] | None = None,
+    budget: Mapping[str, BudgetCheck] | None = None,
     sessions: Mapping[str, Sessions] | None = None,
-) -> RichTable:
-    """Return one row for each device, with as many columns as fit into `width`."""
-    titles = _titles(surveyed, answers or {})
-    rows = [_row(entry, answers or {}, sessions or {}) for entry in surveyed]
-    table = Table(
-        tuple(titles), tuple(tuple(row.get(name, "") for name in titles) for row in rows)
-    ).without_empty_columns()
-    narrow = _narrowed(table, titles, width)
-    shown = RichTable(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    widths = _widths(narrow, titles)
-    for name, width_of_column in widths.items():
-        title = _padded(name, titles[name], width_of_column)
-        shown.add_column(title, no_wrap=True, overflow="ignore")
-    for row in narrow.text_rows:
-        cells = zip(row, widths.items(), strict=True)
-        shown.add_row(
-            *(
-                Text(_padded(name, cell, width_of_column), style=STYLES.get(cell, ""))
-                for cell, (name, width_of_column) in cells
-            )
-        )
-    return shown
+) -> Table:
+    """Return one row for each device, with answers to a budget and numbers of sessions if given."""
+    columns, budget, sessions = TIMES, budget or {}, sessions or {}
+    if not any("total_time_s" in times_of(entry) for entry in surveyed):
+        columns = TIMES_OF_A_BILLION
+    kept = next((check.budget.phrase for check in budget.values()), "Budget")
+    first = ("Device", "Fits?", "Room", "Peak memory", "Micro-batch", *RATES.values())
+    rows = []
+    for entry in surveyed:
+        check, cut = budget.get(entry.device.name), sessions.get(entry.device.name)
+        asked = (check and SHORT[check.verdict], cut and cut.count[0])
+        rows.append((*_row(entry), *_amounts(entry, (*RATES, *columns)), *asked))
+    table = Table((*first, *columns.values(), kept, "Sessions"), tuple(rows))
+    return table.without_empty_columns()
 
 
-def _padded(column: str, cell: str, width: int) -> str:
-    """Pad here, because rich does not align cells where it prints without wrapping."""
-    return cell.ljust(width) if column in ON_THE_LEFT else cell.rjust(width)
-
-
-def _widths(table: Table, titles: Texts) -> Counts:
-    """Return the characters of the widest cell or heading by column."""
-    lines = [[titles[column] for column in table.columns], *table.text_rows]
-    columns = zip(table.columns, zip(*lines, strict=True), strict=True)
-    return {name: max(map(len, cells)) for name, cells in columns}
-
-
-def _titles(surveyed: Entries, answers: Mapping[str, BudgetCheck]) -> Texts:
-    """Return the heading of each column, by its name, in order."""
-    budget = next((answer.budget.phrase for answer in answers.values()), "")
-    is_length_known = any("total_time_s" in _predicted(entry) for entry in surveyed)
-    return {
-        "device": "device",
-        "fits": "fits",
-        "memory": "memory",
-        "batch": "batch",
-        "step": "step",
-        "tokens/s": "tokens/s",
-        "MFU": "MFU",
-        "time": "in all" if is_length_known else "1B tokens",
-        "time interval": INTERVAL,
-        "energy": "energy",
-        "cost": "cost" if is_length_known else "cost of 1B",
-        "cost interval": INTERVAL,
-        "budget": budget,
-        "sessions": "sessions",
-    }
-
-
-def _narrowed(table: Table, titles: Texts, width: int) -> Table:
-    """Return the table with as many columns as fit into `width` characters."""
-    for name in DROPPED_FIRST:
-        widths = _widths(table, titles).values()
-        if sum(widths) + GAP * (len(widths) - 1) <= width:
+def narrowed(table: Table, width: int) -> Table:
+    """Return what of the table matters most and fits into lines of `width` characters."""
+    for name, is_dropped in NARROWED:
+        if max(map(len, terminal_lines(table))) <= width:
             break
         if name in table.columns:
-            table = table.without_column(name)
+            table = table.without_column(name) if is_dropped else table.without_remarks(name)
     return table
 
 
+def times_of(entry: Entry) -> Mapping[str, Prediction]:
+    """Return predictions of time and what follows from it; none where nothing is known, or where
+    the recipe does not fit.
+    """
+    if not isinstance(entry, Surveyed) or entry.verdict == "does not fit":
+        return {}
+    return entry.predicted
+
+
+def _row(entry: Entry) -> Row:
+    """Return the device, whether it fits, memory and micro-batch."""
+    if not isinstance(entry, Surveyed):
+        return entry.device.name, Cell("unknown"), "", NOT_KNOWN, NOT_KNOWN
+    footprint, peak = entry.derived.footprint, _peak(entry)
+    verdict = UNCERTAIN if entry.verdict == "uncertain" else entry.verdict
+    capacity = format_bytes(footprint.usable_bytes)
+    terms = ", ".join(f"{name} {format_bytes(size)}" for name, size in footprint.terms.items())
+    about = f"{entry.device.name} {verdict}: {format_bytes(peak.value)} of {capacity}. {terms}"
+    ends = (0, footprint.usable_bytes)
+    return (
+        entry.device.name,
+        Cell(verdict),
+        Gauge(ends, peak.value, (peak.low, peak.high), about, f"of {capacity}"),
+        replace(_cell("peak_bytes", peak), note=_beyond(peak, footprint.usable_bytes)),
+        Cell(batch_cell(entry.derived.plan), note=_largest(entry)),
+    )
+
+
+def _amounts(entry: Entry, names: Sequence[str]) -> Row:
+    times = times_of(entry)
+    return tuple(_cell(name, times[name]) if name in times else NOT_KNOWN for name in names)
+
+
+def _peak(entry: Surveyed) -> Prediction:
+    """Return what the driver shows at the peak. Where a step fits, the allocator reserves no more
+    than the device has, because it releases unused blocks.
+    """
+    footprint, peak = entry.derived.footprint, entry.derived.footprint.driver
+    high = peak.high
+    if entry.verdict == "fits":
+        high = min(high, max(footprint.usable_bytes, peak.value))
+    return replace(peak, low=max(0, peak.low), high=high)
+
+
+def _cell(name: str, prediction: Prediction) -> Cell:
+    form, ends = partial(format_named, name), (prediction.low, prediction.high)
+    # Both ends may be below a cent, say.
+    return Cell(prediction.value, form, ends if form(ends[0]) != form(ends[1]) else None)
+
+
+def _beyond(peak: Prediction, capacity: int) -> str:
+    """`needs 2.5 x what it has`; empty where even the upper end of the peak fits."""
+    needed, most = peak.value / capacity, peak.high / capacity
+    if needed > 1:
+        return f"needs {needed:.1f} x what it has" if needed >= 1.05 else "needs more than it has"
+    return "may need more than it has" if most > 1 else ""
+
+
+def _largest(entry: Surveyed) -> str:
+    """Return how many sequences at a time fit; `largest` counts those that surely do."""
+    is_uncertain = entry.verdict == "uncertain"
+    if entry.derived.largest:
+        return f"up to {entry.derived.largest} {'surely fit' if is_uncertain else 'fit'}"
+    if entry.derived.footprint.micro_batch > 1:
+        return "not even 1 surely fits"
+    return "1 may fit" if is_uncertain else "not even 1 fits"
+
+
 def table_notes(surveyed: Entries) -> list[str]:
-    """Return what the columns mean, and why some devices could not be estimated."""
+    """Return what the columns mean, what would help, and why some devices could not be
+    estimated.
+    """
     planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
     unplanned = [entry for entry in surveyed if isinstance(entry, Unplanned)]
-    notes = []
-    if any(_predicted(entry) for entry in planned):
-        notes.append(_column_note(planned))
+    notes = [column_note(surveyed)] if planned else []
     notes += _remedy_notes(planned) + _worst_notes(planned)
-    notes += [f"{entry.device.name} cannot be estimated: {entry.reason}" for entry in unplanned]
-    return [note for note in notes if note]
+    return notes + [
+        f"{entry.device.name} cannot be estimated: {entry.reason}" for entry in unplanned
+    ]
 
 
 def _remedy_notes(planned: Sequence[Surveyed]) -> list[str]:
@@ -173,14 +197,24 @@ def _worst_notes(planned: Sequence[Surveyed]) -> list[str]:
     return [f"{phase} {', '.join(names)}" for phase, names in worst.items()]
 
 
-def _column_note(planned: Sequence[Surveyed]) -> str:
-    note = "batch: sequences per micro-batch x micro-batches"
+def column_note(surveyed: Entries) -> str:
+    """Return what the columns mean."""
+    planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
+    times = {name for entry in surveyed for name in times_of(entry)}
+    note = "Micro-batch: sequences at once x passes of a step, and how many at once surely fit"
     if any(entry.derived.plan.recompute for entry in planned):
         note += "; r: activations are recomputed"
-    if any("total_time_s" in _predicted(entry) for entry in planned):
+    if "total_time_s" in times:
         with_phases = ", and all phases of the job" * any(entry.chain for entry in planned)
-        return f"{note}; in all: with evaluation, checkpoints and start{with_phases}"
-    return f"{note}; 1B tokens: training alone, as the length of the run is not known yet"
+        note += f"; in all: with evaluation, checkpoints and start{with_phases}"
+    elif times:
+        note += "; 1B tokens: training alone, as the length of the run is not known yet"
+    note += (
+        ". Intervals of times and costs hold 9 of 10 runs; of memory they say what the driver may"
+        " show"
+    )
+    priced = set(AMOUNTS["cost"]) & times
+    return f"{note}.{' Cost by the dated prices of the catalog.' * bool(priced)}"
 
 
 def batch_cell(plan: Plan) -> str:
@@ -193,65 +227,14 @@ def batch_cell(plan: Plan) -> str:
     return f"{first} x {full}{rest}{' r' * bool(plan.recompute)}"
 
 
-def _row(
-    entry: Surveyed | Unplanned,
-    answers: Mapping[str, BudgetCheck],
-    sessions: Mapping[str, Sessions],
-) -> Texts:
-    name = entry.device.name
-    if isinstance(entry, Unplanned):
-        return {"device": name, "fits": "?"}
-    plan = entry.derived.plan
-    memory = f"{entry.memory[0] / GIB:.1f} of {format_bytes(entry.device.memory_bytes)}"
-    row = {
-        "device": name,
-        "fits": SHORT[entry.verdict],
-        "memory": memory,
-        "batch": batch_cell(plan),
-    }
-    if entry.verdict == "does not fit":
-        return row
-    predicted = _predicted(entry)
-    row |= {
-        "step": _value(predicted.get("step_time_s"), format_duration),
-        "tokens/s": _value(predicted.get("tokens_per_s"), format_count),
-        "MFU": _value(predicted.get("mfu"), "{:.0%}".format),
-        "energy": _value(predicted.get("energy_wh"), format_energy),
-        "time interval": between("total_time_s", predicted.get("total_time_s")),
-        "cost interval": between("cost_usd", predicted.get("cost_usd")),
-    }
-    time_s, cost_usd = amount_of(entry, "time"), amount_of(entry, "cost")
-    if math.isfinite(time_s):
-        row["time"] = format_duration(time_s)
-    if math.isfinite(cost_usd):
-        row["cost"] = format_money(cost_usd)
-    elif "step_time_s" in predicted:
-        row["cost"] = "no price"
-    if name in answers:
-        row["budget"] = SHORT[answers[name].verdict]
-    if name in sessions:
-        row["sessions"] = str(sessions[name].count[0])
-    return row
-
-
 def _rank(entry: Surveyed | Unplanned) -> int:
     return 3 if isinstance(entry, Unplanned) else list(SHORT).index(entry.verdict)
 
 
-def _predicted(entry: Surveyed | Unplanned) -> Predictions:
-    return {} if isinstance(entry, Unplanned) else entry.predicted
-
-
 def amount_of(entry: Surveyed | Unplanned, by: str) -> float:
     """Return seconds or US dollars as in AMOUNTS; infinite where nothing is known."""
-    predicted = _predicted(entry)
-    if not isinstance(entry, Surveyed) or entry.verdict == "does not fit":
-        return math.inf
-    return next((predicted[name].value for name in AMOUNTS[by] if name in predicted), math.inf)
-
-
-def _value(prediction: Prediction | None, form: Callable[[float], str]) -> str:
-    return "" if prediction is None else form(prediction.value)
+    times = times_of(entry)
+    return next((times[name].value for name in AMOUNTS[by] if name in times), math.inf)
 
 
 def between(name: str, prediction: Prediction | None) -> str:
