@@ -223,7 +223,7 @@ def ask_report(run_folder: Path) -> Reply:
     try:
         run = read_run(run_folder)
         problems = "\n".join([*run.problems.values(), *run.tasks.problems, run.model_problem])
-        lines = prediction_lines(run_folder)
+        lines = prediction_lines(run)
     except BrimfulError as error:
         return Reply(error.exit_code, {}, str(error))
     except Exception:

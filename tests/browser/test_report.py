@@ -229,7 +229,7 @@ def pages(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {
         "half": write_report(half),
         "classifier": write_report(spam),
-        "comparison": write_comparison(runs, folder / "page.html"),
+        "comparison": write_comparison(compare(runs), runs, folder / "page.html"),
         "study": write_study_report(folder, compare(runs)),
         "trainer": _trainer_page(folder / "trainer.html"),
     }

@@ -299,7 +299,9 @@ def test_a_model_is_chosen_its_bars_are_read_and_another_rank_changes_the_answer
     page = open_page(studio, permissions=["clipboard-read", "clipboard-write"]).page
     rows = ask(page, runs)
 
-    expect(rows).to_have_count(6)
+    expect(page.get_by_role("checkbox", name="This machine")).to_be_checked()
+    expect(page.locator("#plan-recipe .command")).to_contain_text("--on 'here,Tesla T4,")
+    expect(rows).to_have_count(7)
     names = [re.sub(r"\s+", " ", row.inner_text()) for row in rows.all()]
     assert all("fits" in each and "x" in each for each in names)
     bar = page.get_by_role("img", name=re.compile("^Tesla T4 fits: .* of 14.6 GiB. weights "))

@@ -25,7 +25,8 @@ from brimful.evaluation.likelihood import Scorer
 from brimful.recipe import Recipe
 from brimful.report.listing.listing import find_runs
 from brimful.report.live.run_state import Field, RunState
-from brimful.report.page.html import render_report
+from brimful.report.page.run_page import run_view
+from brimful.report.terminal import told_of
 from brimful.runs.folder import read_run
 from brimful.training import loop
 from brimful.training.admission import admit, claim
@@ -116,7 +117,7 @@ def test_a_slow_rank_is_waited_for_and_changes_nothing(recipe: MakeRecipe, ranks
     (told,) = (value for name, value, _ in _shown(folder) if name == "ranks")
     assert listed.ranks == f"2 ranks: {told}"
     assert told.startswith("slowest 1 (")
-    assert "1 (slowest)" in render_report(read_run(Path(folder)))
+    assert "1 (slowest)" in told_of(run_view(read_run(Path(folder))))
 
 
 def _shown(folder: str) -> list[Field]:

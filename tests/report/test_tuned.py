@@ -9,10 +9,10 @@ from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report import tuned
+from brimful.report.kinds import ExamplesReport
 from brimful.report.page.data_page import split_table
 from brimful.report.page.headline import sentence, verdict
 from brimful.report.page.plan_page import example_batch
-from brimful.report.page.score_tables import example_scores
 from brimful.report.predictions import comparisons
 from brimful.runs.folder import read_run
 
@@ -135,9 +135,9 @@ def test_the_untuned_models_score_stands_beside(
     assert verdict(read_run(run)) == snapshot
     untuned(run / "untuned")
     assert verdict(read_run(run)) == snapshot
-    table = example_scores(read_run(run), "of the reward missed")
+    table = ExamplesReport().score_table(read_run(run))
     assert table is not None
-    assert table.columns[1] == "Loss (of the reward missed)"
+    assert table.columns[1] == "Loss (nats/token)"
     assert [(row[0], row[1][:5]) for row in table.text_rows] == snapshot
 
 

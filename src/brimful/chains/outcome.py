@@ -11,7 +11,6 @@ from brimful.hardware.environment import versions_here
 from brimful.planning.described import described
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
-from brimful.report.base_to_tuned import base_lines
 from brimful.report.page.advice import advice
 from brimful.report.text import prediction_lines
 from brimful.runs.folder import read_run
@@ -20,8 +19,8 @@ from brimful.runs.measurements import comparable
 
 def outcome_lines(folder: Path) -> list[str]:
     """Return what was predicted beside what was measured, and what would have been faster."""
-    tips = [f"advice: {tip}" for tip in advice(read_run(folder))]
-    return [*prediction_lines(folder), *tips]
+    run = read_run(folder)
+    return [*prediction_lines(run), *(f"advice: {tip}" for tip in advice(run))]
 
 
 def remember_run(folder: Path, plan: Plan, recipe: Recipe) -> list[str]:
@@ -86,8 +85,3 @@ def contradictions(plan: Plan, step_time_s: float | None) -> list[str]:
             )
         )
     return notes
-
-
-def tuning_lines(folder: Path) -> list[str]:
-    """Return what tuning changed, of a run that tuned a published model; see `base_lines`."""
-    return base_lines(read_run(folder))

@@ -88,7 +88,7 @@ def run(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Path
 
     with waiting(console, "writing the report"):
         report = write_report(trained.folder)
-    _say_what_tuning_changed(trained.folder, say)
+    _say_what_tuning_changed(trained.folder, console)
     catch_up(recipe, trained.folder, say)
     return report
 
@@ -102,15 +102,16 @@ def train(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Ru
         return Run(follow(recipe, world), trained_now=True)
     trained = _train(recipe, console, world, options)
     if trained.trained_now:
-        _say_what_tuning_changed(trained.folder, console_printer(console))
+        _say_what_tuning_changed(trained.folder, console)
     return trained
 
 
-def _say_what_tuning_changed(folder: Path, say: Say) -> None:
-    from brimful.chains.outcome import tuning_lines  # noqa: PLC0415 - reports, after the training
+def _say_what_tuning_changed(folder: Path, console: Console) -> None:
+    from brimful.report.base_to_tuned import base_lines  # noqa: PLC0415 - after the training
+    from brimful.runs.folder import read_run  # noqa: PLC0415
 
-    if lines := tuning_lines(folder):
-        say("\n".join(lines))
+    if lines := base_lines(read_run(folder), width_of(console)):
+        console_printer(console)("\n".join(lines))
 
 
 def _train(recipe: Recipe, console: Console, world: World, options: RunOptions) -> Run:

@@ -2,7 +2,6 @@
 imported.
 """
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ def devices(filter_words: Words = None, json_output: Json = False) -> None:
 
     found = find_devices(" ".join(filter_words or ()))
     if json_output:
-        print_json([asdict(each) for each in found])
+        print_json(found)
     else:
         print("\n".join(device_lines(found, open_console(least_width=120).width)))
 
@@ -60,7 +59,7 @@ def models_list(filter_words: Words = None, json_output: Json = False) -> None:
 
     found = find_models(" ".join(filter_words or ()))
     if json_output:
-        print_json([asdict(each) for each in found])
+        print_json(found)
     else:
         print("\n".join(model_lines(found)))
 

@@ -437,8 +437,6 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
 
 def diagnose(run: RunName, json_output: Json = False) -> None:
     """Is a run sound: tokenizer, checkpoints, parameters, loss against baselines, sample."""
-    from dataclasses import asdict
-
     folder = run_folder(run)
     with loading():
         import_transformers()
@@ -447,7 +445,7 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
 
     findings = examine_run(folder, open_console(stderr=json_output))
     if json_output:
-        print_json([asdict(finding) for finding in findings])
+        print_json(findings)
     else:
         say("\n".join(finding_lines(findings)))
     if any(finding.verdict == "bad" for finding in findings):

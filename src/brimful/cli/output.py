@@ -1,11 +1,13 @@
 """Where verbs print: the console, and JSON; and how they load what they need."""
 
+import dataclasses
 import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.console import console_printer, waiting
@@ -59,5 +61,13 @@ def _width_is_known() -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON to standard output."""
-    print(json.dumps(value, indent=2))
+    """Print a value as indented JSON to standard output; typed values have their fields as keys."""
+    print(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -33,25 +33,26 @@ def report(
     """
     folder = run_folder(run)
     with waiting(open_console(stderr=True)):
-        from brimful.report.page.html import write_report
+        from brimful.report.page.html import FILE_NAME, write_view
         from brimful.report.page.run_page import run_view
         from brimful.report.text import prediction_lines
         from brimful.report.views import as_json
         from brimful.runs.folder import read_run
 
-        path, found = write_report(folder), read_run(folder)
+        found = read_run(folder)
+        view = run_view(found)
+        path = write_view(view, folder / FILE_NAME)
     if json_output:
-        print_json(as_json(run_view(found)))
+        print_json(as_json(view))
     else:
-        say("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
+        say("\n".join([*prediction_lines(found), f"report: {path}"]))
     for problem in filter(None, [*found.problems.values(), found.model_problem]):
         say(as_note(problem, "B318"), stderr=True)
     if files:
         from brimful.report.page.files import write_files
 
-        written = write_files(path.parent)
-        place = written[0].parent if written else path.parent
-        say(f"files: {len(written)} in {place}", stderr=json_output)
+        written = write_files(found)
+        say(f"files: {len(written)} in {written[0].parent}", stderr=json_output)
 
 
 def compare(
@@ -85,7 +86,7 @@ def compare(
     if page is not None:
         from brimful.report.comparison.page import write_comparison
 
-        say(f"page: {write_comparison(folders, page)}")
+        say(f"page: {write_comparison(comparison, folders, page)}")
 
 
 def runs(
@@ -112,7 +113,7 @@ def runs(
 
     entries = find_runs(folder or runs_folder(), check=check)
     if json_output:
-        print_json([entry.to_json() for entry in entries])
+        print_json(entries)
     else:
         console = open_console(least_width=120)
         console.print(render(entries, console.width), soft_wrap=True)

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
 from brimful.base.units import format_duration
 from brimful.prove.record import FAILED, HELD, SKIPPED, Outcome, ProofRecord
 from brimful.prove.training import SPEEDS
 from brimful.prove.trials import PARTS, TRAINING, Trial
 from brimful.report.judgement import guesses_in_words, judgements_in_words
-from brimful.report.page.html import render_view
+from brimful.report.page.html import write_view
 from brimful.report.page.predicted import judged_blocks
 from brimful.report.predictions import PREDICTED_NAMES, Comparison
 from brimful.report.quantities import capitalised, format_quantity
@@ -37,9 +36,7 @@ SPEED = (
 
 def write_page(folder: Path, record: ProofRecord, trials: Sequence[Trial]) -> Path:
     """Write `folder/index.html` from what was tried so far, and return its path."""
-    path = folder / FILE_NAME
-    write_text_atomically(path, render_view(proof_view(record, trials)))
-    return path
+    return write_view(proof_view(record, trials), folder / FILE_NAME)
 
 
 def proof_view(record: ProofRecord, trials: Sequence[Trial]) -> View:

@@ -2,6 +2,7 @@
 classifier, whose untrained head knows nothing, beside those of simpler ones.
 """
 
+import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,19 +10,21 @@ from dataclasses import dataclass
 from brimful.planning.base_scoring import BASE, missing_parts
 from brimful.report.kinds import report_kind
 from brimful.report.labels import format_of, main_metric, main_split, metrics_of
+from brimful.report.quantities import capitalised
 from brimful.report.scores import SplitScore, best_evaluation, main_score
-from brimful.report.table import Cell
+from brimful.report.table import Cell, Row, table_of
 from brimful.report.tasks import comparable, metric_cell
 from brimful.report.tasks import main_metric as metric_of_task
+from brimful.report.terminal import told
 from brimful.report.tuned import base_name, before_tuning, score_before
+from brimful.report.views import Block, Paragraph, text
 from brimful.runs.folder import RunFolder
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL, BaseRecord
 from brimful.runs.scores import LabelScore
 from brimful.runs.side_by_side import AnswerPair, read_side_by_side
 
-MOST_LINES = 6
-MOST_TASK_LINES = 2
-WIDTH = 78
+ANSWER_CHARACTERS = 68
+"""Of an answer in a terminal."""
 MOST_FREQUENT = "most frequent label"
 
 
@@ -166,43 +169,37 @@ def _most_frequent(score: LabelScore) -> float | None:
     return max(counts) / sum(counts) if counts and sum(counts) > 0 else None
 
 
-def base_lines(run: RunFolder) -> list[str]:
-    """Return what tuning changed in at most MOST_LINES lines for a terminal; none where nothing is
-    known.
+def base_blocks(found: BaseToTuned) -> tuple[Block, ...]:
+    """Return the scores side by side, and what is missing."""
+    columns = ("Score", "Before", "After")
+    if found.is_classifier:
+        columns = ("Score", "Simple model", "This classifier")
+    rows: list[Row] = [
+        (
+            Cell(each.name, note=each.about),
+            each.before.noted(each.before_name, each.unit),
+            each.after.noted("", each.unit),
+        )
+        for each in found.scores
+    ]
+    table = table_of(columns, rows)
+    return (*((table,) if table else ()), *text(capitalised(found.left_out), "note"))
+
+
+def base_lines(run: RunFolder, width: float = math.inf) -> list[str]:
+    """Return what tuning changed for a terminal of `width` columns, with one answer of both models
+    cut to a line each; none where nothing is known.
     """
     found = base_to_tuned(run)
     if found is None:
         return []
-    has_intervals = any(each.before.interval or each.after.interval for each in found.scores)
-    told = ", 95 % intervals in brackets" if has_intervals else ""
-    lines = [f"before tuning ({found.base}) -> after{told}:"]
+    heading = f"before tuning ({found.base}) -> after:"
     if found.is_classifier:
-        on = found.scores[0].about
-        lines = [f"simple models -> this classifier, on {on}{told}:"]
-    most = MOST_TASK_LINES + 1 if found.samples else MOST_LINES - 1
-    lines += [_score_line(each, with_name=found.is_classifier) for each in found.scores[:most]]
-    for pair in found.samples[: 1 if len(lines) + 3 <= MOST_LINES else 0]:
-        lines.append(_cut(f"   asked: {pair.prompt}"))
-        lines.append(_cut(f"  before: {pair.base}"))
-        lines.append(_cut(f"   after: {pair.tuned}"))
-    if found.left_out and len(lines) < MOST_LINES:
-        lines.append(f"  {found.left_out}")
+        heading = "simple models -> this classifier:"
+    lines = told([Paragraph(heading), *base_blocks(found)], width).plain.splitlines()
+    for pair in found.samples[:1]:
+        answers = {"asked": pair.prompt, "before": pair.base, "after": pair.tuned}
+        for name, answer in answers.items():
+            shortened = textwrap.shorten(answer, ANSWER_CHARACTERS, placeholder=" ...")
+            lines.append(f"{name:>8}: {shortened}")
     return lines
-
-
-def _score_line(score: ChangedScore, *, with_name: bool) -> str:
-    """`  held-out loss: 1.234 -> 0.987 nats/token`."""
-    ends = [
-        f"{cell.text} ({cell.interval_text})" if cell.interval else cell.text
-        for cell in (score.before, score.after)
-    ]
-    if with_name:
-        return f"  {score.name}, {score.before_name}: {' -> '.join(ends)}"
-    about = f" ({score.about})" if score.about else ""
-    return f"  {score.name}: {' -> '.join(ends)} {score.unit}".rstrip() + about
-
-
-def _cut(line: str) -> str:
-    """A line cut at a word to WIDTH characters; its indentation stays."""
-    indent = line[: len(line) - len(line.lstrip())]
-    return indent + textwrap.shorten(line, WIDTH - len(indent), placeholder=" ...")

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.text import Text as Line
 
-from brimful.base.rundir import write_text_atomically
 from brimful.base.text import clause, plural
 from brimful.base.types import Json, JsonDict, Numbers, Texts
 from brimful.base.warning_codes import as_note
@@ -171,9 +170,9 @@ def write_page(view: DataView, path: Path) -> None:
     Raises:
         RunFolderError: it cannot be written.
     """
-    from brimful.report.page.html import render_view  # noqa: PLC0415 - jinja2 takes its time
+    from brimful.report.page.html import write_view  # noqa: PLC0415 - jinja2 takes its time
 
-    write_text_atomically(path, render_view(page_view(view)))
+    write_view(page_view(view), path)
 
 
 def page_view(view: DataView) -> View:

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.types import Json
 from brimful.report.judgement import judgements_in_words
 from brimful.report.page.label_text import label_lines
+from brimful.report.page.layers import alignment_sentences, attention_sentences
 from brimful.report.page.predicted import prediction_tables
-from brimful.report.page.score_tables import document_scores, masked_scores
+from brimful.report.page.score_tables import loss_table
 from brimful.report.predictions import Comparison, comparisons, told_of_others
 from brimful.report.table import Table
 from brimful.report.tasks import task_blocks
 from brimful.report.terminal import told
 from brimful.report.views import Block, text
-from brimful.runs.folder import read_run
+from brimful.runs.folder import RunFolder
 from brimful.runs.parsing import mapping, parse
 from brimful.runs.scores import LayerFacts, read_scores
 from brimful.runs.tasks import TaskEvaluations, TaskSummary
@@ -35,7 +35,7 @@ def evaluation_lines(results: Json, width: float = math.inf) -> list[str]:
     summaries = {name: parse(TaskSummary, mapping(each)) for name, each in tasks.items()}
     masked = {name: each for name, each in scores.likelihood.items() if each.is_masked}
     others = {name: each for name, each in scores.likelihood.items() if not each.is_masked}
-    tables = [*filter(None, (masked_scores(masked), document_scores(others)))]
+    tables = [*filter(None, map(loss_table, (masked, others)))]
     how = ", every token scored once" if others else ""
     heading = text(f"held-out losses{how}; intervals are 95 %:" if tables else "")
     losses = told([*heading, *tables], width).plain.splitlines()
@@ -46,26 +46,14 @@ def evaluation_lines(results: Json, width: float = math.inf) -> list[str]:
 
 def layer_lines(layers: LayerFacts) -> list[str]:
     """Return averages over layers, a line for each; `brimful diagnose` shows the layers."""
-    alignment, attention = layers.alignment, layers.attention
-    values = {
-        "gradient cosine with backprop": alignment.mean_cosine,
-        "attention cosine with softmax": attention.mean_cosine,
-        "orthogonality violation": attention.mean_violation,
-    }
-    lines = [f"  {name} {value:.3g}" for name, value in values.items() if value is not None]
-    if attention.dead:
-        lines.append(f"  dead attention: {', '.join(attention.dead)}")
+    sentences = (*alignment_sentences(layers.alignment), *attention_sentences(layers.attention))
+    lines = [f"  {each}" for each in sentences]
     heading = f"layers, on {layers.tokens or 0:,.0f} tokens of validation:"
     return [heading, *lines] if lines else []
 
 
-def prediction_lines(run_folder: Path) -> list[str]:
-    """Return what a run's plan predicted beside what was measured; see `comparison_lines`.
-
-    Raises:
-        RunFolderError: not a run folder.
-    """
-    run = read_run(run_folder)
+def prediction_lines(run: RunFolder) -> list[str]:
+    """Return what a run's plan predicted beside what was measured; see `comparison_lines`."""
     return [*comparison_lines(comparisons(run)), *filter(None, [told_of_others(run)])]
 
 

@@ -156,8 +156,8 @@ def statistics_of(
         samples=len(everything),
         tokens=sum(sample.tokens for sample in everything),
         fates={fate: fates[fate] for fate in FATES},
-        correct=_share(num_correct, len(everything)),
-        answered=_share(num_answered, len(everything)),
+        correct=share_of(num_correct, len(everything)),
+        answered=share_of(num_answered, len(everything)),
         questions_by_kept=_counts(list(map(_kept, by_question)), rules.keep_per_prompt),
         questions_by_correct=_counts(list(map(_tenth, by_question)), BINS),
         questions_by_paths=_counts(paths, max(paths, default=0)),
@@ -233,7 +233,8 @@ def _counts(values: Sequence[int], most: int) -> list[int]:
     return [found[value] for value in range(most + 1)]
 
 
-def _share(count: int, total: int) -> Share | None:
+def share_of(count: int, total: int) -> Share | None:
+    """Return a share with its interval; None of nothing."""
     if not total:
         return None
     interval = wilson_interval(count, total)
@@ -258,7 +259,7 @@ def _kind(drawn: Sequence[Sequence[JudgedSample]]) -> KindCounts:
         questions=len(drawn),
         questions_with_kept=sum(_kept(of_question) > 0 for of_question in drawn),
         kept=_kept(samples),
-        correct=_share(sum(sample.is_correct for sample in samples), len(samples)),
+        correct=share_of(sum(sample.is_correct for sample in samples), len(samples)),
     )
 
 

@@ -5,9 +5,16 @@ import re
 import pytest
 
 from brimful.integrations.hf_trainer.measuring import MeasuredTraining
-from brimful.integrations.hf_trainer.page import Predicted, Trained, comparisons, render
+from brimful.integrations.hf_trainer.page import (
+    Predicted,
+    Trained,
+    comparisons,
+    training_view,
+)
 from brimful.planning.memory import Footprint, Tensor
 from brimful.planning.plan import Prediction
+from brimful.report.page.html import render_view
+from brimful.report.terminal import told_of
 
 GIB = 2**30
 
@@ -62,7 +69,7 @@ def test_on_a_cpu_the_process_is_compared() -> None:
 
 
 def test_a_page_says_what_happened_and_escapes_it() -> None:
-    page = render(_trained(), _predicted())
+    page = render_view(training_view(_trained(), _predicted()))
 
     assert "3 predictions: 3 within 10 %" in page
     assert "2 micro-batches of 4. Because." in page
@@ -73,7 +80,7 @@ def test_a_page_says_what_happened_and_escapes_it() -> None:
 
 
 def test_another_device_than_the_planned_one_is_not_compared() -> None:
-    page = render(_trained("CPU"), _predicted())
+    page = render_view(training_view(_trained("CPU"), _predicted()))
 
     assert "Planned for Tesla T4 and trained on another device" in page
     assert "within 10 %" not in page
@@ -81,5 +88,5 @@ def test_another_device_than_the_planned_one_is_not_compared() -> None:
 
 
 def test_without_a_prediction_the_reason_is_given() -> None:
-    assert "No loss." in render(_trained(), None, "No loss.")
-    assert "only measured" in render(_trained(), None)
+    assert "No loss." in told_of(training_view(_trained(), None, "No loss."))
+    assert "only measured" in told_of(training_view(_trained(), None))

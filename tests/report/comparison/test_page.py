@@ -3,13 +3,15 @@ beside what came true.
 """
 
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 from fixture_types import MakeRun, Refuses
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.errors import RunFolderError
+from brimful.report.comparison.compare import compare
 from brimful.report.comparison.page import _times, named_runs, write_comparison
 from brimful.report.page.html import write_report
 
@@ -40,6 +42,10 @@ class Text(HTMLParser):
         self.words += f" {data}"
 
 
+def page_of(runs: Sequence[Path], folder: Path) -> Text:
+    return Text(write_comparison(compare(runs), runs, folder / "page.html"))
+
+
 def test_two_variants_are_set_side_by_side_with_what_is_real(
     scored_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -48,7 +54,7 @@ def test_two_variants_are_set_side_by_side_with_what_is_real(
         scored_run("lora-16", rank=16, seed=2),
     )
     write_report(first)
-    page = Text(write_comparison([first, second], tmp_path / "page.html"))
+    page = page_of([first, second], tmp_path)
     for told in (
         "lora-8 and lora-16",
         "2 of 2 tested differences are real",
@@ -72,11 +78,11 @@ def test_the_page_stands_alone_and_every_text_is_escaped(
     scored_run: MakeRun, tmp_path: Path
 ) -> None:
     recipe = f"seed: 1\nrun: {{name: {ATTACK!r}}}\nmodel: org/model\ndata: {{path: {ATTACK!r}}}\n"
-    path = write_comparison(
-        [scored_run("a", recipe=recipe), scored_run("b", environment={"device": {"name": ATTACK}})],
-        tmp_path / "page.html",
-    )
-    page, source = Text(path), path.read_text(encoding="utf-8")
+    runs = [
+        scored_run("a", recipe=recipe),
+        scored_run("b", environment={"device": {"name": ATTACK}}),
+    ]
+    page, source = page_of(runs, tmp_path), (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.tags.count("script") == 1
     assert not {"img", "link", "iframe"} & set(page.tags)
     assert ATTACK in page.words
@@ -90,7 +96,7 @@ def test_one_difference_that_luck_explains_is_said_not_to_be_real(
     for run in runs:
         for path in (run / "evaluations").glob("code-syntax*"):
             path.unlink()
-    page = Text(write_comparison(runs, tmp_path / "page.html"))
+    page = page_of(runs, tmp_path)
     assert page.paragraphs == snapshot
     assert "Over seeds" not in page.words
 
@@ -102,26 +108,21 @@ def test_unfinished_and_half_written_runs_are_compared_as_far_as_they_go(
         new_run("a", last_step=60),
         new_run("b", plan=None, environment=None, data=None, metrics=[]),
     ]
-    assert Text(write_comparison(runs, tmp_path / "page.html")).paragraphs == snapshot
+    assert page_of(runs, tmp_path).paragraphs == snapshot
 
 
-def test_what_cannot_be_compared_is_refused(
-    new_run: MakeRun, labelled_run: MakeRun, tmp_path: Path, refuses: Refuses
+def test_a_page_that_cannot_be_written_is_refused(
+    new_run: MakeRun, tmp_path: Path, refuses: Refuses
 ) -> None:
-    run = new_run(last_step=1)
-    with refuses(RequestError):
-        write_comparison([run, run], tmp_path / "page.html")
-    with refuses(RequestError):
-        write_comparison([run, labelled_run()], tmp_path / "page.html")
     with refuses(RunFolderError):
-        write_comparison([run], tmp_path / "nowhere" / "page.html")
+        page_of([new_run(last_step=1)], tmp_path / "nowhere")
 
 
 def test_two_runs_of_the_same_name_keep_their_own_names_and_times(
     new_run: MakeRun, tmp_path: Path
 ) -> None:
     runs = [new_run("laptop/quickstart"), new_run("server/quickstart", last_step=60)]
-    page = Text(write_comparison(runs, tmp_path / "page.html"))
+    page = page_of(runs, tmp_path)
     assert page.words.startswith("quickstart (laptop) and quickstart (server)")
     names = ["quickstart (laptop)", "quickstart (server)"]
     assert [name for name, _ in named_runs(runs)] == names

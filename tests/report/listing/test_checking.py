@@ -84,7 +84,7 @@ def test_a_changed_bit_in_a_checkpoint_is_found(hashed: Path, name: str) -> None
     flip(hashed / "checkpoints" / "step-00000020" / name)
     found = {each.what: each for each in check_run(hashed)}
     assert found["checkpoints/step-00000020"].is_sound is False
-    assert name in found["checkpoints/step-00000020"].description
+    assert name in found["checkpoints/step-00000020"].told
     assert found["checkpoints/step-00000010"].is_sound is True
 
 
@@ -101,7 +101,7 @@ def test_a_changed_bit_in_the_model_is_found_with_and_without_hashes(
 def test_a_model_without_hashes_is_compared_with_the_checkpoint_it_was_made_from(
     run: Path, snapshot: SnapshotAssertion
 ) -> None:
-    assert check_run(run)[-1].description == snapshot
+    assert check_run(run)[-1].told == snapshot
 
 
 def test_adapters_are_compared_under_the_names_that_peft_saves_them_by(run: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_cut_off_model_is_damaged_in_any_case(run: Path) -> None:
 def test_what_is_missing_is_named(hashed: Path, snapshot: SnapshotAssertion) -> None:
     (hashed / "model" / "model.safetensors").unlink()
     (hashed / "checkpoints" / "step-00000010" / "MANIFEST.json").unlink()
-    told = {each.what: each.description for each in check_run(hashed)}
+    told = {each.what: each.told for each in check_run(hashed)}
     assert told["model"] == snapshot
     assert told["checkpoints/step-00000010"] == snapshot
 
@@ -241,7 +241,7 @@ def test_a_wrong_digit_in_a_models_manifest_is_damage(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"bytes": 2', '"bytes": 3'))
     (result,) = check_run(tmp_path)
     assert result.is_sound is False
-    assert "checksum" in result.description
+    assert "checksum" in result.told
 
 
 def test_a_model_whose_manifest_is_lost_is_damaged_where_the_run_knows_of_one(hashed: Path) -> None:

@@ -112,10 +112,10 @@ def test_members_stand_under_their_study(
         4,
     )
     with Lease.acquire(folder / "b-seed1"):
-        assert find_runs(runs)[0].description == snapshot
+        assert find_runs(runs)[0].told == snapshot
     study_facts = {"recipe": "s", "comparison": {"runs": []}, "left_out": {"b-seed2": "too large"}}
     (folder / "study.json").write_text(json.dumps(study_facts))
-    assert (find_runs(runs)[0].state, find_runs(runs)[0].description) == snapshot
+    assert (find_runs(runs)[0].state, find_runs(runs)[0].told) == snapshot
 
 
 def test_a_chain_lists_its_drawings(
@@ -131,10 +131,10 @@ def test_a_chain_lists_its_drawings(
     (drawing / "drawn.jsonl").write_text('{"decides": {}}\n{"id": "q1"}\n{"id": "q2"}\n')
     found = by_name(find_runs(runs))
     assert found["chain"].kind == "rounds"
-    assert found["chain"].description == snapshot
-    assert found["chain/samples-1-seed1"].description == snapshot
+    assert found["chain"].told == snapshot
+    assert found["chain/samples-1-seed1"].told == snapshot
     (drawing / "sampling.json").write_text('{"statistics": {"fates": {"kept": 1}}}')
-    assert by_name(find_runs(runs))["chain/samples-1-seed1"].description == snapshot
+    assert by_name(find_runs(runs))["chain/samples-1-seed1"].told == snapshot
 
 
 def test_a_drawing_tells_lost_samples_and_lost_facts(
@@ -237,7 +237,7 @@ def test_half_written_runs_are_listed_with_what_is_wrong(
     }
     assert found["no-plan"].problems == snapshot
     assert found["torn"].problems == snapshot
-    assert found["bad-recipe"].description == snapshot
+    assert found["bad-recipe"].told == snapshot
     assert found["locked"].problems == snapshot
 
 
@@ -282,7 +282,7 @@ def test_any_part_of_any_file_may_be_missing_or_odd(new_run: MakeRun, runs: Path
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
     listed = find_runs(runs)
     assert len(listed) == 24
-    assert all(entry.description and json.dumps(entry.to_json()) for entry in listed)
+    assert all(entry.told for entry in listed)
     assert {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()} == before
 
 
@@ -299,7 +299,7 @@ def test_a_mirror_is_a_folder_of_runs_like_another(
         )
     )
     (entry,) = find_runs(runs)
-    assert entry.description.startswith("running: step 60 of 500 (as copied ")
+    assert entry.told.startswith("running: step 60 of 500 (as copied ")
     assert entry.points == snapshot
     assert entry.freeable_bytes == 0
 
@@ -327,8 +327,8 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
     for closed in (runs / "closed", runs / "half" / "checkpoints"):
         closed.chmod(0o700)
     assert found["sound"].state == "finished"
-    assert found["closed"].description == snapshot
+    assert found["closed"].told == snapshot
     for name in ("closed", "half"):
         (checked,) = found[name].checked or ()
         assert checked.is_sound is None
-        assert "Permission denied" in checked.description
+        assert "Permission denied" in checked.told

@@ -19,7 +19,7 @@ DONE = Listed(
     kind="run",
     method="pretrain",
     state="finished",
-    description="finished: 500 steps",
+    told="finished: 500 steps",
     step=500,
     total_steps=500,
     score="1.418 bits/byte",
@@ -33,7 +33,7 @@ HALF = replace(
     DONE,
     name="half",
     state="damaged",
-    description="damaged: no [bold]recipe",
+    told="damaged: no [bold]recipe",
     score="",
     freeable_bytes=0,
     checkpoint_bytes=0,
@@ -58,7 +58,7 @@ def test_members_are_indented_and_finished_ones_need_no_command(
         DONE,
         name="s",
         kind="study",
-        description="1 of 2 runs finished",
+        told="1 of 2 runs finished",
         freeable_bytes=0,
         command="brimful run s/study.yaml",
     )
@@ -94,7 +94,7 @@ def test_what_a_check_found_is_told_and_counted(checked: CheckResult, told: str)
     shown = lines([replace(DONE, checked=(checked,))])
     assert shown[-1] == told
     mark = {True: "sound", False: "DAMAGED", None: "not known"}[checked.is_sound]
-    assert f"  model: {mark}: {checked.description}" in shown
+    assert f"  model: {mark}: {checked.told}" in shown
 
 
 def test_columns_that_do_not_fit_become_blocks_in_wide_terminals_too(

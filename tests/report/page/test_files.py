@@ -11,7 +11,7 @@ from brimful.runs.folder import read_run
 
 def test_the_files_of_a_run_are_named_in_the_readme(new_run: MakeRun) -> None:
     folder = new_run(last_step=60)
-    written = write_files(folder)
+    written = write_files(read_run(folder))
     names = {path.name for path in written}
     assert written[0].name == "README.txt"
     assert {
@@ -37,7 +37,7 @@ def test_a_classifier_has_the_figures_of_its_labels_too(labelled_run: MakeRun) -
 
 def test_a_run_of_which_nothing_is_known_has_a_readme_alone(new_run: MakeRun) -> None:
     folder = new_run(plan=None, environment=None, data=None, scores=None, metrics=[])
-    assert [path.name for path in write_files(folder)] == ["README.txt"]
+    assert [path.name for path in write_files(read_run(folder))] == ["README.txt"]
 
 
 def test_a_place_that_cannot_be_written_is_a_clear_error(
@@ -46,4 +46,4 @@ def test_a_place_that_cannot_be_written_is_a_clear_error(
     folder = new_run(last_step=1)
     (folder / "files").write_text("")
     with refuses(RunFolderError):
-        write_files(folder)
+        write_files(read_run(folder))

@@ -9,43 +9,11 @@ from brimful.report.page import headline
 from brimful.runs.folder import read_run
 
 
-def test_the_sentence_names_model_length_data_device_and_time(
-    new_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    assert headline.sentence(read_run(new_run())) == snapshot
-
-
-def test_an_unfinished_run_says_how_far_it_is_and_uses_the_planned_size(
-    new_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    run = read_run(new_run(last_step=230))
-    assert headline.status(run) == snapshot
-    assert headline.sentence(run) == snapshot
-
-
-def test_a_run_of_which_nothing_is_known_still_makes_a_sentence(
-    new_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    run = read_run(
-        new_run(last_step=1, plan=None, environment=None, data=None, recipe=None, metrics=[])
-    )
-    assert headline.sentence(run) == snapshot
-    assert headline.cards(run) == []
-    assert headline.score_bars(run) is None
-    assert headline.verdict(run) == ""
-
-
 def test_the_threads_told_are_those_the_plan_uses(new_run: MakeRun) -> None:
     run = read_run(
         new_run(plan={"threads": 1}, environment={"device": {"name": "EPYC", "threads": 2}})
     )
     assert headline.device_name(run) == "EPYC (1 thread)"
-
-
-def test_the_verdict_compares_with_the_best_baseline(
-    new_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    assert headline.verdict(read_run(new_run())) == snapshot
 
 
 def test_a_model_worse_than_counting_is_told_so(
@@ -79,21 +47,6 @@ def test_bars_of_scores_tell_the_model_apart(new_run: MakeRun) -> None:
     assert shown.bars[3].parts[0].place != shown.bars[0].parts[0].place
 
 
-def test_cards_show_what_is_known(new_run: MakeRun) -> None:
-    values = {card.name: card.value for card in headline.cards(read_run(new_run()))}
-    assert values["Bits per byte"] == "1.418"
-    assert values["Time in all"] == "2m 58s"
-    assert set(values) == {
-        "Bits per byte",
-        "Loss",
-        "Perplexity",
-        "Tokens per second",
-        "Peak memory",
-        "Time in all",
-        "Cost",
-    }
-
-
 def test_cards_have_the_interval_or_the_prediction_below(
     new_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
@@ -125,17 +78,6 @@ def test_commands_quote_folders_with_spaces(new_run: MakeRun) -> None:
         "my run/recipe.yaml'" in command.text and command.text.startswith("brimful run '")
         for command in shown
     )
-
-
-def test_a_classifier_is_used_and_loaded_as_one(
-    labelled_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    shown = {
-        command.purpose: command.text for command in headline.commands(read_run(labelled_run()))
-    }
-    assert shown["Label the texts of a file"] == snapshot
-    assert shown["Load it in Python"] == snapshot
-    assert not any("brimful generate" in text for text in shown.values())
 
 
 def test_what_a_fresh_model_was_trained_for_is_in_its_name(

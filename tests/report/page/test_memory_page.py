@@ -49,17 +49,6 @@ def watched(folder: Path, **readings: float) -> Path:
     return folder
 
 
-def test_a_run_without_samples_shows_its_recorded_peak_so_far(
-    new_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    folder = new_run()
-    assert told_of(folder) == snapshot
-    chart = chart_of(folder)
-    assert [level.name for level in chart.levels] == ["predicted peak 1.22 GiB"]
-    assert [each.name for each in chart.series] == ["measured, highest so far"]
-    assert (chart.x, chart.y, chart.stack[0].name) == ("minutes", "GiB", "Interpreter")
-
-
 def test_a_gpu_has_what_torch_holds_and_what_all_programs_use_below_its_capacity(
     new_run: MakeRun,
     snapshot: SnapshotAssertion,

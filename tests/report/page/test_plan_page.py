@@ -3,17 +3,8 @@
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.report.page.plan_page import choice_table, sequence_batch
+from brimful.report.page.plan_page import sequence_batch
 from brimful.runs.folder import read_run
-
-
-def test_every_choice_of_the_plan_keeps_its_reason_and_runner_up(
-    new_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    table = choice_table(read_run(new_run()).plan)
-    assert table is not None
-    assert table.text_rows[1] == snapshot
-    assert table.text_rows[3][1:] == snapshot
 
 
 def test_the_batch_is_explained_with_its_remainder(

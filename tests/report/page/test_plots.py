@@ -17,27 +17,6 @@ def steps(count: int, **changes: Any) -> list[JsonDict]:
     return [{"kind": "step", "step": number, **fields, **changes} for number in range(1, count + 1)]
 
 
-def test_a_whole_run_has_five_curves_and_marks_its_best_loss_among_baselines(
-    new_run: MakeRun,
-) -> None:
-    loss, *others = curves(read_run(new_run()))
-    assert [curve.key for curve in others] == [
-        "bits-per-byte",
-        "learning-rate",
-        "grad-norm",
-        "tokens-per-second",
-    ]
-    assert {curve.x for curve in (loss, *others)} == {"optimizer step"}
-    assert [mark.name for mark in loss.marks] == ["best 3.050"]
-    assert [level.name for level in loss.levels] == [
-        "uniform guess 7.62",
-        "unigram 6.01",
-        "bigram 4.40",
-    ]
-    assert [each.name for each in loss.series] == ["", "training, smoothed", "validation"]
-    assert len(loss.series[0].x) == len(loss.series[0].y)
-
-
 def test_a_baseline_far_above_every_loss_is_left_out(new_run: MakeRun) -> None:
     scores = {
         "validation": {

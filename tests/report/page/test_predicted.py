@@ -6,10 +6,11 @@ import pytest
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.report.page.html import render_report
-from brimful.report.page.predicted import origin_table, prediction_tables
+from brimful.report.page.predicted import prediction_tables
+from brimful.report.page.run_page import run_view
 from brimful.report.predictions import comparisons
 from brimful.report.table import Gauge, Table
+from brimful.report.terminal import told_of
 from brimful.runs.folder import read_run
 
 
@@ -22,24 +23,6 @@ def tables(folder: Path) -> list[Table]:
 def gauge_of(row: tuple[object, ...]) -> Gauge:
     assert isinstance(row[-1], Gauge)
     return row[-1]
-
-
-def test_measured_rows_come_first_and_say_whether_the_interval_held(new_run: MakeRun) -> None:
-    table, guesses = tables(new_run())
-    by_name = {row[0]: row for row in (*table.text_rows, *guesses.text_rows)}
-    assert by_name["Peak memory"] == (
-        "Peak memory",
-        "1.22 GiB [1.12 GiB, 1.35 GiB]",
-        "1.18 GiB",
-        "+3.0 %",
-        "inside",
-    )
-    assert by_name["Training time"][-1] == "outside", "size and place are two answers"
-    assert by_name["Energy"][2:] == ("-", "-", "")
-    drawn = [isinstance(row[-1], Gauge) for row in table.rows]
-    assert drawn == sorted(drawn, reverse=True)
-    words = {row[0]: getattr(row[3], "note", "") for row in table.rows}
-    assert words["Peak memory"] == words["Training time"] == "close"
 
 
 def test_a_gauge_has_the_prediction_in_the_middle_and_the_measurement_beside(
@@ -77,7 +60,7 @@ def test_a_run_with_nothing_but_guesses_has_a_page(new_run: MakeRun) -> None:
         "predicted": {"step_time_s": 0.785},
         "predicted_interval": {"step_time_s": [0.32, 1.92]},
     }
-    assert render_report(read_run(new_run(plan=plan))).count("Rough guesses, not counted") == 1
+    assert told_of(run_view(read_run(new_run(plan=plan)))).plain.count("Rough guesses, not") == 1
 
 
 def test_odd_intervals_and_zeros_do_not_stop_the_table(new_run: MakeRun) -> None:
@@ -89,13 +72,3 @@ def test_odd_intervals_and_zeros_do_not_stop_the_table(new_run: MakeRun) -> None
     assert counted.rows[0][-1] is None
     gauge = gauge_of(guesses.rows[0])
     assert gauge.place(gauge.at or 0.0) == 100
-
-
-def test_where_each_number_is_from_is_a_table(new_run: MakeRun) -> None:
-    table = origin_table(comparisons(read_run(new_run())))
-    assert table is not None
-    assert any(
-        row[0] == "Time per optimizer step" and "matrix rate" in row[1] and "median of" in row[2]
-        for row in table.text_rows
-    )
-    assert origin_table([]) is None

@@ -7,7 +7,7 @@ from typing import Any
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.report.page.recovery_points import recovery_points, recovery_section
+from brimful.report.page.recovery_points import recovery_section
 from brimful.report.terminal import told
 from brimful.runs.folder import read_run
 
@@ -24,14 +24,6 @@ def with_points(folder: Path, *steps: int, mirror: Any = None) -> str:
         )
     section = recovery_section(read_run(folder))
     return told(section.blocks).plain if section else ""
-
-
-def test_points_here_are_listed_newest_first(new_run: MakeRun) -> None:
-    folder = new_run()
-    lines = with_points(folder, 450, 500).splitlines()
-    assert [line.split("  ")[0] for line in lines[-2:]] == ["Step 500", "Step 450"]
-    assert "this run folder  2.00 KiB" in lines[-1]
-    assert [each.step for each in recovery_points(folder)] == [500, 450]
 
 
 def test_a_mirror_behind_says_what_would_be_lost(

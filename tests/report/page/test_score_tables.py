@@ -6,7 +6,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.types import JsonDict
 from brimful.report.page import headline
 from brimful.report.page.html import write_report
-from brimful.report.page.score_tables import document_scores, masked_scores
+from brimful.report.page.score_tables import loss_table
 from brimful.report.text import evaluation_lines
 from brimful.runs.folder import read_run
 
@@ -37,34 +37,12 @@ SAMPLE = {
 }
 
 
-def test_scores_stand_with_their_intervals_and_the_baselines_below(new_run: MakeRun) -> None:
-    table = document_scores(read_run(new_run()).scores.likelihood)
-    assert table is not None
-    assert [row[0] for row in table.text_rows] == [
-        "validation",
-        "Uniform guess",
-        "Unigram",
-        "Bigram",
-    ]
-    assert table.text_rows[0] == (
-        "validation",
-        "3.031 [2.971, 3.090]",
-        "20.72",
-        "1.418 [1.390, 1.446]",
-        "118,204",
-        "214",
-        "256 / 256",
-        "41.20k",
-    )
-    assert all(len(row) == len(table.columns) for row in table.text_rows)
-
-
 def test_each_split_has_its_own_baselines_below_it(new_run: MakeRun) -> None:
     scores = {
         name: {"loss": 2.0, "baselines": {"bigram": {"loss": loss}}}
         for name, loss in (("test", 3.0), ("validation", 4.0))
     }
-    table = document_scores(read_run(new_run(scores=scores)).scores.likelihood)
+    table = loss_table(read_run(new_run(scores=scores)).scores.likelihood)
     assert table is not None
     assert [row[:2] for row in table.text_rows] == [
         ("validation", "2.000"),
@@ -109,7 +87,7 @@ def test_the_report_tells_what_the_loss_is_of_and_what_stands_at_hidden_words(
 def test_the_table_has_a_row_for_each_split_and_none_without_scores(
     new_run: MakeRun,
 ) -> None:
-    table = masked_scores(
+    table = loss_table(
         read_run(
             new_run("tiny-encoder", recipe=RECIPE, scores={"test": SCORE, "validation": SCORE})
         ).scores.likelihood
@@ -127,4 +105,4 @@ def test_the_table_has_a_row_for_each_split_and_none_without_scores(
         "2.9 s",
     )
     assert [row[0] for row in table.text_rows] == ["validation", "test"]
-    assert masked_scores({}) is None
+    assert loss_table({}) is None

@@ -34,7 +34,8 @@ from brimful.faces.studio.planning import AS_THE_RECIPE, THIS_MACHINE, PlanActs
 from brimful.faces.studio.runs import RunActs
 from brimful.hardware import catalog
 from brimful.planning.survey import Margin
-from brimful.report.page.html import render_report, script
+from brimful.report.page.html import render_view, script
+from brimful.report.page.run_page import run_view
 from brimful.runs.folder import read_run
 
 MOST_STREAMS = 32
@@ -135,6 +136,9 @@ class Studio:
 
     def _page(self, request: Request) -> Response:
         (recipes, models), chosen = known_models(), FitRequest("").devices
+        if "start" in self.acts:
+            # A training that the page starts runs here.
+            chosen = (THIS_MACHINE, *chosen)
         page = render(
             "page.html.j2",
             acts=self.acts,
@@ -154,8 +158,9 @@ class Studio:
 
     def _report(self, request: Request) -> Response:
         library = self.library or Library(Path())
-        page = render_report(read_run(library.path(request.path_params["name"])))
-        return HTMLResponse(page, headers=HEADERS | {"content-security-policy": REPORT_POLICY})
+        run = read_run(library.path(request.path_params["name"]))
+        headers = HEADERS | {"content-security-policy": REPORT_POLICY}
+        return HTMLResponse(render_view(run_view(run)), headers=headers)
 
     async def _act(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -159,7 +159,7 @@ class RunActs:
         name = asked.text("run")
         (entry,) = find_runs(self._library.path(name))
         if not (command := _continues(entry)):
-            raise RequestError(f"nothing continues {name}: {entry.description}.")
+            raise RequestError(f"nothing continues {name}: {entry.told}.")
         self._jobs.start(name, shlex.split(command)[1:])
         asked.go("runs")
 
@@ -203,7 +203,7 @@ def _list_blocks(listed: Sequence[Listed], folder: Path) -> tuple[Block, ...]:
     rows = [
         (
             Cell(each.name, note=each.command),
-            Cell(each.description, note="; ".join(each.problems)),
+            Cell(each.told, note="; ".join(each.problems)),
             Cell(each.score or "-"),
             Cell(each.size_bytes, format_bytes),
         )

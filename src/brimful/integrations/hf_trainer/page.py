@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.integrations.hf_trainer.fitting import division_in_words
@@ -17,7 +16,7 @@ from brimful.planning.plan import Prediction
 from brimful.report.bars import Bar, Bars, Part, parts
 from brimful.report.chart import Chart, Rule, series_of
 from brimful.report.judgement import judgements_in_words
-from brimful.report.page.html import render_view
+from brimful.report.page.html import write_view
 from brimful.report.page.memory_page import memory_chart
 from brimful.report.page.plots import STEPS
 from brimful.report.page.predicted import judged_blocks
@@ -110,11 +109,13 @@ def write_page(path: Path, seen: Trained, predicted: Predicted | None, note: str
         RunFolderError: it cannot be written there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, render(seen, predicted, note))
+    write_view(training_view(seen, predicted, note), path)
 
 
-def render(seen: Trained, predicted: Predicted | None, note: str = "") -> str:
-    """Return the page as text. What was planned for another device is not compared."""
+def training_view(seen: Trained, predicted: Predicted | None, note: str = "") -> View:
+    """Return all that is told of the training. What was planned for another device is not
+    compared.
+    """
     is_same = predicted is not None and predicted.device == seen.on
     compared = comparisons(seen.measured, predicted, is_same=is_same) if predicted else []
     here = predicted if is_same else None
@@ -133,7 +134,7 @@ def render(seen: Trained, predicted: Predicted | None, note: str = "") -> str:
         section("memory", "Memory", *_memory(seen.measured, predicted, here)),
         section("time", "Time", _time_chart(seen.measured, here)),
     )
-    view = View(
+    return View(
         seen.what,
         "training report",
         _sentence(seen),
@@ -142,7 +143,6 @@ def render(seen: Trained, predicted: Predicted | None, note: str = "") -> str:
         tuple(_cards(seen, here)),
         footer="Written by brimful when the training ended.",
     )
-    return render_view(view)
 
 
 def _memory(

@@ -9,10 +9,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from brimful.base.dotted import flatten
-from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
 from brimful.report.bars import Bars
-from brimful.report.comparison.compare import PairComparison, RunComparison, compare
+from brimful.report.comparison.compare import PairComparison, RunComparison
 from brimful.report.comparison.plots import MOST_RUNS, overlays
 from brimful.report.comparison.ranges import all_ranges
 from brimful.report.comparison.results import NOT_OF_THE_VARIANT
@@ -37,24 +36,18 @@ FURTHER_COSTS = ("energy_wh", "cost_usd")
 NamedRuns = Sequence[tuple[str, RunFolder]]
 
 
-def write_comparison(run_folders: Sequence[Path], path: Path) -> Path:
-    """Write a page that compares runs to `path`.
+def write_comparison(comparison: RunComparison, run_folders: Sequence[Path], path: Path) -> Path:
+    """Write a page that compares runs to `path`, and return that.
 
     Args:
-        run_folders: Each once; repetitions with other seeds are one variant.
+        comparison: Comparison of the runs.
+        run_folders: Folders of the same runs, in the same order.
         path: Path of the page; an earlier one is replaced.
 
-    Returns:
-        `path`.
-
     Raises:
-        RequestError: no run, one given twice, or runs that were trained for different things.
-        RunFolderError: not a run folder, a damaged file in it, or the page cannot be written.
+        RunFolderError: not a run folder, or the page cannot be written.
     """
-    comparison = compare(run_folders)
-    view = comparison_view(comparison, named_runs(run_folders), path)
-    write_text_atomically(path, html.render_view(view))
-    return path
+    return html.write_view(comparison_view(comparison, named_runs(run_folders), path), path)
 
 
 def named_runs(run_folders: Sequence[Path]) -> list[tuple[str, RunFolder]]:

@@ -2,40 +2,28 @@
 samples, and the scores round by round.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from brimful.base.intervals import wilson_interval
 from brimful.base.types import Json
 from brimful.evaluation.metric import split_kind
-from brimful.report.bars import Bar, Bars, Part
 from brimful.report.chart import Chart, Series
 from brimful.report.comparison.compare import RunComparison
-from brimful.report.comparison.sampling import (
-    FATES,
-    fates,
-    questions_with_kept,
-    reason_text,
-    share_cell,
-)
+from brimful.report.comparison.sampling import DRAWN, drawn_row, fate_blocks, reason_text
 from brimful.report.comparison.study_folder import RoundSamples, SampleExample, StudyFolder
 from brimful.report.comparison.units import heading, unit_of, variant_cell
 from brimful.report.comparison.variants import Variant
-from brimful.report.quantities import capitalised, format_number, format_score
-from brimful.report.table import Cell, Link, LinkCell, Row, Table, table_of
+from brimful.report.quantities import capitalised, format_number
+from brimful.report.table import Link, LinkCell, Row, Table
 from brimful.report.tasks import MAX_SHOWN, cut
 from brimful.report.views import AuthoredAnswer, Block, Heading, Paragraph, Prompted
 from brimful.selection.journal import PAIRS_FILE, SAMPLES_FILE, TRAINING_FILE
 from brimful.selection.sample import JudgedSample, SampledPrompt
-from brimful.selection.statistics import Statistics
 
 MAIN_METRICS = ("accuracy", "pass@1")
 """Ends of the names of metrics that are shown round by round and by type of question."""
-MAX_REASONS, MAX_KINDS = 5, 12
 HOW_SAMPLES_ARE_KEPT = (
     "Every answer was drawn, then held against the reference. Kept are the first ones of a question"
     " that are right and reason differently; a repeated path is right, but reasons as an earlier"
@@ -62,15 +50,7 @@ def _round(number: int, seeds: Sequence[RoundSamples], study: StudyFolder) -> It
     yield Heading(f"Round {number}{f': samples by {author}' if author else ''}")
     yield _samples_table(seeds, study.path)
     yield from (Paragraph(each, "note") for each in dict.fromkeys([*trained, *notes]))
-    if became := tuple(_fates(statistics)):
-        yield Heading("What became of them")
-        yield Bars("", "What became of them", (Bar("samples", became),))
-    if reasons := table_of(("Samples", "Why", "Such as", "Answered"), _reasons(statistics)):
-        yield Heading("Why samples were not kept")
-        yield reasons
-    if kinds := _kinds(statistics):
-        yield Heading("By kind of question, fewest accepted first")
-        yield kinds
+    yield from fate_blocks(statistics)
     if seeds[0].examples:
         yield Heading("Samples to look at")
         yield from map(_example, seeds[0].examples)
@@ -78,24 +58,11 @@ def _round(number: int, seeds: Sequence[RoundSamples], study: StudyFolder) -> It
 
 def _samples_table(seeds: Sequence[RoundSamples], study_folder: Path) -> Table:
     """A row for each seed, with the files that are there."""
-    titles = ("Samples", "Tokens", "Correct", "Answered", "Accepted", "Kept", "Files")
-    rows = [(*_samples_row(seed), LinkCell(_links(seed, study_folder))) for seed in seeds]
-    return Table(("", *titles), tuple(rows))
-
-
-def _samples_row(seed: RoundSamples) -> Row:
-    statistics = seed.statistics
-    accepted, questions = questions_with_kept(statistics), statistics.questions
-    note = f"{accepted:,} of {questions:,} questions"
-    return (
-        f"Seed {seed.seed}",
-        Cell(statistics.samples),
-        Cell(statistics.tokens),
-        share_cell(statistics.correct),
-        share_cell(statistics.answered),
-        Cell(accepted / questions if questions else None, "{:.1%}".format, note=note),
-        Cell(statistics.kept),
-    )
+    rows = [
+        (*drawn_row(f"Seed {seed.seed}", seed.statistics), LinkCell(_links(seed, study_folder)))
+        for seed in seeds
+    ]
+    return Table((*DRAWN, "Files"), tuple(rows))
 
 
 def _links(seed: RoundSamples, study_folder: Path) -> tuple[Link, ...]:
@@ -111,68 +78,6 @@ def _trained_tokens(seed: RoundSamples) -> str:
     """`388,000`, or several by kind: `demonstrations 212,000, samples 388,000`."""
     counts = seed.trained_tokens.items()
     return ", ".join(f"{kind} {format_number(count)}".strip() for kind, count in counts)
-
-
-def _fates(statistics: Sequence[Statistics]) -> Iterator[Part]:
-    counts: Counter[str] = Counter()
-    for each in statistics:
-        counts.update(dict(fates(each)))
-    names = [fate.replace("-", " ") for fate in FATES]
-    for name, count in counts.items():
-        place = names.index(name) if name in names else len(names)
-        yield Part(name, count, count / counts.total(), f"{count:,}", place)
-
-
-def _reasons(statistics: Sequence[Statistics]) -> Iterator[Row]:
-    """Return the most frequent reasons of all seeds, each with the first seed's sample."""
-    counts: Counter[str] = Counter()
-    samples: dict[str, tuple[str, str]] = {}
-    for reason in (reason for each in statistics for reason in each.reasons):
-        what = reason_text(reason)
-        counts[what] += reason.samples
-        samples.setdefault(what, (reason.question, reason.completion))
-    for what, count in counts.most_common(MAX_REASONS):
-        yield count, what, *samples[what]
-
-
-@dataclass
-class _KindTotals:
-    """Counts of one kind of question over all seeds."""
-
-    questions: int = 0
-    accepted: int = 0
-    kept: int = 0
-    correct: int = 0
-    samples: int = 0
-
-    def row(self, name: str) -> Row:
-        accepted = ""
-        if self.questions:
-            share = format_score(self.accepted / self.questions, "share")
-            accepted = f"{share} ({self.accepted:,} of {self.questions:,})"
-        correct = Cell(None)
-        if self.samples:
-            interval = wilson_interval(self.correct, self.samples)
-            ends = (interval.low, interval.high)
-            correct = Cell(self.correct / self.samples, "{:.1%}".format, ends)
-        return name, accepted, Cell(self.kept), correct
-
-
-def _kinds(statistics: Sequence[Statistics]) -> Table | None:
-    totals: dict[str, _KindTotals] = {}
-    for name, kind in (item for each in statistics for item in each.kinds.items()):
-        total = totals.setdefault(name, _KindTotals())
-        total.questions += kind.questions
-        total.accepted += kind.questions_with_kept
-        total.kept += kind.kept
-        if kind.correct is not None:
-            total.correct += kind.correct.count
-            total.samples += kind.correct.total
-    if len(totals) < 2:
-        return None
-    ordered = sorted(totals.items(), key=lambda item: item[1].accepted / max(1, item[1].questions))
-    columns = ("Kind of question", "Questions accepted", "Kept", "Correct")
-    return Table(columns, tuple(total.row(name) for name, total in ordered[:MAX_KINDS]))
 
 
 def _example(example: SampleExample) -> Prompted:

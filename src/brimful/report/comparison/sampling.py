@@ -2,9 +2,10 @@
 the end on what became of them.
 """
 
+import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,13 +14,16 @@ from rich.live import Live
 
 from brimful.base.console import console_printer
 from brimful.base.units import format_bytes, format_count
+from brimful.report.bars import Bar, Bars, Part
 from brimful.report.comparison.study_folder import SampleExample
 from brimful.report.live.panel import Panel
 from brimful.report.live.progress import LINE_EVERY_S, REFRESHES_PER_SECOND
 from brimful.report.live.run_state import Clock, Field, coarse_duration, percent
 from brimful.report.quantities import format_score
-from brimful.report.table import Cell
-from brimful.selection.statistics import KindCounts, RejectionReason, Share, Statistics
+from brimful.report.table import Cell, Row, Table, table_of
+from brimful.report.terminal import told
+from brimful.report.views import Block, Heading
+from brimful.selection.statistics import RejectionReason, Share, Statistics, share_of
 
 RATE_WINDOW_S = 30.0
 """Rates are averaged over this many seconds, because answers end in bursts."""
@@ -36,8 +40,7 @@ FATES = (
     "contaminated",
 )
 """In the order in which they are shown: correct samples first."""
-MAX_KINDS = 3
-"""Kinds of question in the lines at the end, those with the fewest accepted questions."""
+MAX_REASONS, MAX_KINDS = 5, 12
 
 
 @dataclass(frozen=True)
@@ -217,69 +220,110 @@ def _rate(per_s: float) -> str:
     return format_count(per_s) if per_s >= 100 else f"{per_s:.3g}"
 
 
-def sampling_lines(statistics: Statistics) -> list[str]:
-    """Return what sampling gave: how many answers are right, what was kept, what was not kept and
-    why, and the kinds of question with the fewest accepted questions.
+def sampling_lines(statistics: Statistics, width: float = math.inf) -> list[str]:
+    """Return what sampling gave for a terminal of `width` columns: how many answers are right, what
+    was kept, what was not kept and why, and the kinds of question.
     """
-    accepted, questions = questions_with_kept(statistics), statistics.questions
-    kept = statistics.kept
-    lines = [
-        (
-            f"{statistics.samples:,} samples of {questions:,} questions,"
-            f" {format_count(statistics.tokens)} tokens"
-        ),
-        (
-            f"  correct: {_share_text(statistics.correct)}, answered:"
-            f" {_share_text(statistics.answered)}"
-        ),
-        f"  kept: {kept:,} samples of {accepted:,} questions ({_percent(accepted, questions)})",
-    ]
-    if dropped := [f"{count:,} {name}" for name, count in fates(statistics) if name != "kept"]:
-        lines.append(f"  not kept: {', '.join(dropped)}")
-    lines += [
-        f"  {reason.samples:,} x {reason_text(reason)}"
-        for reason in statistics.reasons
-        if reason.detail
-    ]
-    kinds = sorted(statistics.kinds.items(), key=lambda item: _accepted_share(item[1]))
-    if len(kinds) > 1:
-        fewest = ", ".join(f"{name} {_accepted(kind)}" for name, kind in kinds[:MAX_KINDS])
-        lines.append(f"  fewest questions accepted: {fewest}")
-    return lines
+    drawn = Table(DRAWN, (drawn_row("all", statistics),))
+    blocks = fate_blocks([statistics], with_samples=False)
+    return told([drawn, *blocks], width).plain.splitlines()
 
 
-def fates(statistics: Statistics) -> list[tuple[str, int]]:
-    """Return what became of samples, in words, with counts above 0; correct ones first."""
-    names = dict.fromkeys((*FATES, *statistics.fates))
-    counts = ((name, statistics.fates.get(name, 0)) for name in names)
-    return [(name.replace("-", " "), count) for name, count in counts if count]
+DRAWN = ("", "Samples", "Tokens", "Correct", "Answered", "Accepted", "Kept")
+"""Columns of `drawn_row`."""
 
 
-def questions_with_kept(statistics: Statistics) -> int:
-    """Return the number of questions of which at least one sample is kept."""
-    return sum(statistics.questions_by_kept[1:])
+def drawn_row(name: str, statistics: Statistics) -> Row:
+    """Return the counts of a drawing."""
+    return (
+        name,
+        Cell(statistics.samples),
+        Cell(statistics.tokens),
+        _share_cell(statistics.correct),
+        _share_cell(statistics.answered),
+        _accepted_cell(sum(statistics.questions_by_kept[1:]), statistics.questions),
+        Cell(statistics.kept),
+    )
 
 
-def share_cell(share: Share | None) -> Cell:
+def _accepted_cell(accepted: int, questions: int) -> Cell:
+    """Questions of which at least one sample is kept."""
+    note = f"{accepted:,} of {questions:,} questions"
+    return Cell(accepted / questions if questions else None, "{:.1%}".format, note=note)
+
+
+def _share_cell(share: Share | None) -> Cell:
     """`52.1% [51.3%, 52.9%]`; empty without samples."""
     if share is None:
         return Cell(None)
     return Cell(share.share, "{:.1%}".format, (share.low, share.high))
 
 
-def _share_text(share: Share | None) -> str:
-    return str(share_cell(share)) or format_score(None, "share")
+def fate_blocks(statistics: Sequence[Statistics], *, with_samples: bool = True) -> Iterator[Block]:
+    """Return what became of the samples of several drawings together, why some were not kept (with
+    a sample of each reason, or without), and how it went by kind of question.
+    """
+    if became := tuple(_fates(statistics)):
+        yield Heading("What became of them")
+        yield Bars("", "What became of them", (Bar("samples", became),))
+    if reasons := table_of(("Samples", "Why", "Such as", "Answered"), _reasons(statistics)):
+        yield Heading("Why samples were not kept")
+        if not with_samples:
+            reasons = reasons.without_column("Such as").without_column("Answered")
+        yield reasons
+    if kinds := _kinds(statistics):
+        yield Heading("By kind of question, fewest accepted first")
+        yield kinds
+
+
+def _fates(statistics: Sequence[Statistics]) -> Iterator[Part]:
+    counts: Counter[str] = Counter()
+    for each in statistics:
+        counts.update(each.fates)
+    names = dict.fromkeys((*FATES, *counts))
+    for place, name in enumerate(names):
+        if count := counts[name]:
+            share = count / counts.total()
+            yield Part(name.replace("-", " "), count, share, f"{count:,}", min(place, len(FATES)))
+
+
+def _reasons(statistics: Sequence[Statistics]) -> Iterator[Row]:
+    """Return the most frequent reasons of all seeds, each with the first seed's sample."""
+    counts: Counter[str] = Counter()
+    samples: dict[str, tuple[str, str]] = {}
+    for reason in (reason for each in statistics for reason in each.reasons):
+        what = reason_text(reason)
+        counts[what] += reason.samples
+        samples.setdefault(what, (reason.question, reason.completion))
+    for what, count in counts.most_common(MAX_REASONS):
+        yield count, what, *samples[what]
+
+
+def _kinds(statistics: Sequence[Statistics]) -> Table | None:
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, kind in (item for each in statistics for item in each.kinds.items()):
+        total = totals[name]
+        total.update(questions=kind.questions, accepted=kind.questions_with_kept, kept=kind.kept)
+        if kind.correct is not None:
+            total.update(correct=kind.correct.count, samples=kind.correct.total)
+    if len(totals) < 2:
+        return None
+    rows = [
+        (
+            name,
+            _accepted_cell(total["accepted"], total["questions"]),
+            Cell(total["kept"]),
+            _share_cell(share_of(total["correct"], total["samples"])),
+        )
+        for name, total in sorted(totals.items(), key=_accepted_share)[:MAX_KINDS]
+    ]
+    return table_of(("Kind of question", "Accepted", "Kept", "Correct"), rows)
+
+
+def _accepted_share(item: tuple[str, Counter[str]]) -> float:
+    return item[1]["accepted"] / max(1, item[1]["questions"])
 
 
 def reason_text(reason: RejectionReason | SampleExample) -> str:
     """`wrong: off by more than the tolerance`."""
     return ": ".join(filter(None, (reason.fate.replace("-", " "), reason.detail)))
-
-
-def _accepted_share(kind: KindCounts) -> float:
-    return kind.questions_with_kept / (kind.questions or 1)
-
-
-def _accepted(kind: KindCounts) -> str:
-    share = format_score(_accepted_share(kind), "share")
-    return f"{share} ({kind.questions_with_kept} of {kind.questions})"

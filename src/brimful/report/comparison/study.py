@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 import yaml
 
-from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
 from brimful.base.units import format_duration
 from brimful.recipe import BASE
@@ -45,9 +44,8 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
     Raises:
         RunFolderError: a page cannot be written.
     """
-    study, path = read_study(study_folder), study_folder / FILE_NAME
-    write_text_atomically(path, html.render_view(study_view(study, comparison)))
-    return path
+    view = study_view(read_study(study_folder), comparison)
+    return html.write_view(view, study_folder / FILE_NAME)
 
 
 def study_view(study: StudyFolder, comparison: RunComparison) -> View:

@@ -27,15 +27,12 @@ class CheckResult:
 
     Attributes:
         is_sound: None where there is nothing to compare it with.
-        description: How that is known, or what is wrong; in JSON under the key `told`.
+        told: How that is known, or what is wrong.
     """
 
     what: str
     is_sound: bool | None
-    description: str
-
-    def to_json(self) -> dict[str, object]:
-        return {"what": self.what, "is_sound": self.is_sound, "told": self.description}
+    told: str
 
 
 def check_run(run_folder: Path) -> tuple[CheckResult, ...]:

@@ -5,7 +5,7 @@ that continues each. Nothing in the folder is changed.
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,6 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, read_journal, records_lost, writer_of
 from brimful.base.text import plural
-from brimful.base.types import JsonDict
 from brimful.report.commands import STUDY_FILES, continue_command, is_several, name_of
 from brimful.report.kinds import use_command
 from brimful.report.listing.checking import CheckResult, check_run
@@ -68,14 +67,15 @@ MOVED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """One run; or a study, a chain, or one drawing of samples in a chain.
+    """One run; or a study, a chain, or one drawing of samples in a chain. The names of the fields
+    are the keys of the JSON.
 
     Attributes:
         name: Name below the folder that was asked for, such as `study/member`.
         method: The recipe's; "" where there is none.
         state: running, finished, stopped, interrupted, not started, scored or damaged; of a study
             or chain: running, finished or unfinished.
-        description: The state in a line; in JSON under the key `told`.
+        told: The state in a line.
         step, total_steps: Steps done and planned; of a study or chain, runs finished and planned.
             None where not known.
         score: The main score with its interval, as text; "" where there is none.
@@ -97,7 +97,7 @@ class Listed:
     kind: ListedKind
     method: str = ""
     state: str
-    description: str
+    told: str
     step: int | None = None
     total_steps: int | None = None
     score: str = ""
@@ -111,17 +111,6 @@ class Listed:
     command: str = ""
     is_member: bool = False
     checked: tuple[CheckResult, ...] | None = None
-
-    def to_json(self) -> JsonDict:
-        """Return every field as JSON values; `checked` only where it was asked for."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values |= {"folder": str(self.folder)}
-        if self.checked is None:
-            del values["checked"]
-        else:
-            values["checked"] = [each.to_json() for each in self.checked]
-        # The name of the key in files that others read.
-        return {"told" if name == "description" else name: each for name, each in values.items()}
 
 
 def find_runs(folder: Path, check: bool = False) -> list[Listed]:
@@ -201,7 +190,7 @@ def _unreadable(folder: Path, name: str, error: OSError) -> Listed:
         folder=folder,
         kind="run",
         state="damaged",
-        description=f"damaged: it cannot be read: {error.strerror}",
+        told=f"damaged: it cannot be read: {error.strerror}",
         size_bytes=sizes(folder)[0],
         last_active=changed_at(folder) or 0.0,
     )
@@ -263,7 +252,7 @@ def _study(folder: Path, name: str, members: Sequence[Listed]) -> Listed:
         kind="study" if recipe.rft is None else "rounds",
         method=recipe.method,
         state=state,
-        description=description,
+        told=description,
         step=done,
         total_steps=planned,
         size_bytes=size,
@@ -322,7 +311,7 @@ def _samples(folder: Path, name: str) -> Listed:
         folder=folder,
         kind="samples",
         state=state,
-        description=description,
+        told=description,
         size_bytes=size,
         last_active=last_active,
         problems=tuple(problems),
@@ -361,7 +350,7 @@ def _run(folder: Path, name: str) -> Listed:
         kind="run",
         method=run.recipe.method,
         state=status.status,
-        description=status.description,
+        told=status.description,
         step=run.last_step if run.records else None,
         total_steps=run.total_steps,
         score=score,

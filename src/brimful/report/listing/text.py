@@ -54,7 +54,7 @@ def _cells(entry: Listed, now: float) -> tuple[str, str, str, str, str]:
     name = printable(entry.name.rpartition("/")[2] if _level(entry) else entry.name)
     return (
         f"{indent}{name}",
-        printable(entry.description),
+        printable(entry.told),
         entry.score,
         size,
         f"{age(now - entry.last_active)} ago",
@@ -111,7 +111,7 @@ def _below(entry: Listed) -> list[Text]:
     lines += [(problem, "yellow") for problem in entry.problems]
     for checked in entry.checked or ():
         mark, style = CHECK_MARKS[checked.is_sound]
-        lines.append((f"{checked.what}: {mark}: {checked.description}", style))
+        lines.append((f"{checked.what}: {mark}: {checked.told}", style))
     if entry.command and not (entry.is_member and entry.state == "finished"):
         lines.append((entry.command, "dim"))
     return [Text(indent + printable(text), style=style) for text, style in lines]

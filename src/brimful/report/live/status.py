@@ -107,7 +107,7 @@ def recovery_points(run_folder: Path) -> RecoveryPoints:
     changed = None if newest is None else changed_at(newest)
     # A running session may have removed the checkpoint meanwhile.
     is_there = newest is not None and changed is not None
-    step = int(newest.name.removeprefix("step-")) if newest is not None and is_there else None
+    step = step_of(newest) if newest is not None and is_there else None
     mirror = _mirror_of(run_folder)
     return RecoveryPoints(step, changed, mirror, is_mirrored(run_folder, mirror))
 
@@ -132,6 +132,11 @@ def checkpoint_folders(run_folder: Path) -> list[Path]:
     except OSError:
         return []
     return sorted(entry for entry in entries if entry.name.removeprefix("step-").isdigit())
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step after which a checkpoint was written."""
+    return int(checkpoint.name.removeprefix("step-"))
 
 
 def is_mirrored(run_folder: Path, mirror: MirrorStatus | None) -> bool:

@@ -13,22 +13,22 @@ from brimful.report.page.memory_page import memory_chart_of
 from brimful.report.page.plots import curves
 from brimful.report.page.time_page import time_bars
 from brimful.report.table import csv_text
-from brimful.runs.folder import RunFolder, read_run
+from brimful.runs.folder import RunFolder
 
 FOLDER, README = "files", "README.txt"
 
 
-def write_files(run_folder: Path) -> list[Path]:
-    """Write what the report shows into `run_folder/files`, as files that can be read alone. Files
-    of an earlier report are replaced.
+def write_files(run: RunFolder) -> list[Path]:
+    """Write what the report shows into the folder `files` of a run, as files that can be read
+    alone. Files of an earlier report are replaced.
 
     Returns:
         The files, the README first.
 
     Raises:
-        RunFolderError: not a run folder, or a file cannot be written there.
+        RunFolderError: a file cannot be written there.
     """
-    run, folder = read_run(run_folder), run_folder / FOLDER
+    folder = run.folder / FOLDER
     written: list[Path] = []
     lines: list[tuple[str, str]] = []
     try:

@@ -17,7 +17,7 @@ from brimful.base.rundir import write_text_atomically
 from brimful.report.page.run_page import run_view
 from brimful.report.table import text_of
 from brimful.report.views import View, as_json
-from brimful.runs.folder import RunFolder, read_run
+from brimful.runs.folder import read_run
 
 FILE_NAME, TEMPLATES = "report.html", "report/templates"
 NOT_ON_A_PAGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -33,14 +33,20 @@ def write_report(run_folder: Path) -> Path:
     Raises:
         RunFolderError: not a run folder, or the report cannot be written there.
     """
-    path = run_folder / FILE_NAME
-    write_text_atomically(path, render_report(read_run(run_folder)))
+    return write_view(run_view(read_run(run_folder)), run_folder / FILE_NAME)
+
+
+def write_view(view: View, path: Path) -> Path:
+    """Write a view as a page; an earlier one is replaced.
+
+    Returns:
+        `path`.
+
+    Raises:
+        RunFolderError: it cannot be written there.
+    """
+    write_text_atomically(path, render_view(view))
     return path
-
-
-def render_report(run: RunFolder) -> str:
-    """Return the page of a run."""
-    return render_view(run_view(run))
 
 
 def render_view(view: View) -> str:

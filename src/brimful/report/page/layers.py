@@ -2,6 +2,8 @@
 for each layer.
 """
 
+from collections.abc import Iterator
+
 from brimful.report.labels import known_cell
 from brimful.report.table import Cell, Table, table_of
 from brimful.report.views import Block, Chapter, Heading, Paragraph, fold, section
@@ -38,11 +40,16 @@ def _alignment(alignment: FeedbackAlignment, where: str) -> tuple[Block, ...]:
         for each in alignment.segments
     ]
     table = table_of(("Parameters", *ALIGNMENT.values()), rows)
-    sentence = "Nothing is fed back to the layers below the top."
+    return _with_sentences("Gradient by feedback", [*alignment_sentences(alignment), where], table)
+
+
+def alignment_sentences(alignment: FeedbackAlignment) -> Iterator[str]:
+    """Say how near the gradient by feedback is to that by backpropagation."""
     if alignment.mean_cosine is not None:
         mean = alignment.mean_cosine
-        sentence = f"Mean cosine below the top {mean:.3f}; 1 is backpropagation itself."
-    return _with_sentence("Gradient by feedback", [sentence, where], table)
+        yield f"Mean cosine with backpropagation, below the top: {mean:.3f}; 1 is the same."
+    elif alignment.segments:
+        yield "Nothing is fed back to the layers below the top."
 
 
 def _attention(attention: Attention, where: str) -> tuple[Block, ...]:
@@ -56,21 +63,27 @@ def _attention(attention: Attention, where: str) -> tuple[Block, ...]:
         for each in attention.layers
     ]
     table = table_of(("Layer", *columns.values(), "Temperatures"), rows)
-    cosine = ""
+    return _with_sentences("Attention", [*attention_sentences(attention), where], table)
+
+
+def attention_sentences(attention: Attention) -> Iterator[str]:
+    """Say how near attention is to softmax attention, and which layers add nothing."""
     if attention.mean_cosine is not None:
-        cosine = (
+        yield (
             "Mean cosine of kernel attention with softmax attention of the same queries, keys and"
             f" values {attention.mean_cosine:.3f}."
         )
-    dead = "Every layer adds something."
+    if attention.mean_violation is not None:
+        yield f"Mean orthogonality violation {attention.mean_violation:.3g}."
     if attention.dead:
         names = ", ".join(attention.dead)
-        dead = f"Dead, because it adds nothing to the text that passes it: {names}."
-    return _with_sentence("Attention", [cosine, dead, where], table)
+        yield f"Dead, because it adds nothing to the text that passes it: {names}."
+    elif attention.layers:
+        yield "Every layer adds something."
 
 
-def _with_sentence(title: str, sentences: list[str], table: Table | None) -> tuple[Block, ...]:
-    """A table, and a sentence on how to read it."""
+def _with_sentences(title: str, sentences: list[str], table: Table | None) -> tuple[Block, ...]:
+    """A table, and sentences on how to read it."""
     if table is None:
         return ()
     told = Paragraph(" ".join(filter(None, sentences)), "note")

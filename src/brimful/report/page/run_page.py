@@ -5,7 +5,7 @@ sections, each of which a function makes from the run.
 from collections.abc import Callable
 
 from brimful.report import tuned
-from brimful.report.base_to_tuned import BaseToTuned, base_to_tuned
+from brimful.report.base_to_tuned import BaseToTuned, base_blocks, base_to_tuned
 from brimful.report.kinds import report_kind
 from brimful.report.page import data_page, headline
 from brimful.report.page.events import event_table, memory_event_table
@@ -21,8 +21,6 @@ from brimful.report.page.reproduce import identity_table, steps_to_reproduce
 from brimful.report.page.samples import samples_section
 from brimful.report.page.time_page import time_section
 from brimful.report.predictions import comparisons, told_of_others
-from brimful.report.quantities import capitalised
-from brimful.report.table import Cell, Row, table_of
 from brimful.report.tasks import answer_sets, task_blocks
 from brimful.report.views import (
     AuthoredAnswer,
@@ -78,25 +76,13 @@ def _base(run: RunFolder) -> Chapter | None:
     found = base_to_tuned(run)
     if found is None:
         return None
-    heading, columns = "Base and tuned", ("Score", "Before", "After")
-    if found.is_classifier:
-        heading = "Simple models and this one"
-        columns = ("Score", "Simple model", "This classifier")
-    rows: list[Row] = [
-        (
-            Cell(each.name, note=each.about),
-            each.before.noted(each.before_name, each.unit),
-            each.after.noted("", each.unit),
-        )
-        for each in found.scores
-    ]
+    heading = "Simple models and this one" if found.is_classifier else "Base and tuned"
     samples = [_pair(found, each) for each in found.samples]
     more = f"More prompts, answered by both: {len(samples) - 1}"
     return section(
         "base",
         heading,
-        table_of(columns, rows),
-        *text(capitalised(found.left_out), "note"),
+        *base_blocks(found),
         *samples[:1],
         *fold(more, *samples[1:]),
         title="Base and tuned",
