@@ -162,29 +162,6 @@ def test_the_threshold_tells_its_policy_where_it_was_chosen_and_what_even_odds_w
     assert threshold_sentence(typed(spam | {"threshold": None})) == ""
 
 
-def test_with_several_labels_per_text_each_has_its_threshold_and_its_counts(
-    label_score: MakeScore,
-    snapshot: SnapshotAssertion,
-) -> None:
-    score = label_score("sport", "tax", "war", multiple=True)
-    told = threshold_sentence(typed(score))
-    table = confusion_table(typed(score))
-    assert told == snapshot
-    assert table is not None
-    assert table.columns == snapshot
-    (without, wrong), (missed, found) = score["confusion"]["tax"]
-    assert table.text_rows[1] == ("tax", str(found), str(missed), str(wrong), str(without))
-    assert {row.name for row in metrics_of(typed(score)) if row.key == "accuracy"} == {
-        "Accuracy (all labels of a text)"
-    }
-    assert confusion(typed(score)) is None
-
-
-def test_repeated_texts_are_counted_apart(spam: JsonDict, snapshot: SnapshotAssertion) -> None:
-    assert count_sentence(typed(spam)) == snapshot
-    assert count_sentence(typed(spam | {"repeated": 0})) == "220 texts"
-
-
 @pytest.mark.parametrize(
     ("temperature", "told"),
     [(1.31, "too sure of itself before"), (0.5, "too unsure before"), (1.01, "hardly needed")],
@@ -199,25 +176,11 @@ def test_the_temperature_says_which_way_probabilities_were_off(
     )
 
 
-def test_the_floor_tells_what_it_is(spam: JsonDict, snapshot: SnapshotAssertion) -> None:
-    assert floor_sentence(typed(spam)) == snapshot
-
-
 def test_settings_of_the_floor_read_as_words(snapshot: SnapshotAssertion) -> None:
     settings = {"num_features": 41655, "converged": True, "weights": None}
     assert (
         floor_sentence(typed({"floor": {"name": "bag of words", "settings": settings}})) == snapshot
     )
-
-
-def test_the_matrix_of_few_labels_is_a_table_of_counts(spam: JsonDict) -> None:
-    table = confusion_table(typed(spam))
-    assert table is not None
-    assert table.columns == ("True label", "given ham", "given spam")
-    assert [sum(int(cell) for cell in row[1:]) for row in table.text_rows] == [
-        spam["by_label"][name]["support"] for name in ("ham", "spam")
-    ]
-    assert confused_pairs(typed(spam)) is None
 
 
 def test_of_many_labels_the_most_confused_pairs_and_the_worst_labels_come_first(

@@ -14,7 +14,6 @@ from brimful.report.predictions import (
     Comparison,
     comparisons,
     memory_terms,
-    time_terms,
     told_of_others,
 )
 from brimful.runs.folder import RunFolder, read_run
@@ -46,15 +45,6 @@ def test_a_prediction_without_measurement_has_no_error_and_no_verdict(new_run: M
     assert found["step_time_s"].judgement.is_inside is None
 
 
-def test_each_measurement_says_how_it_came_about(
-    new_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    found = by_key(read_run(new_run()))
-    assert found["step_time_s"].source == snapshot
-    assert found["evaluation_time_s"].source == "10 evaluations"
-    assert found["energy_wh"].source == ""
-
-
 def test_what_other_programs_took_is_told_where_it_is_much(
     new_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
@@ -66,16 +56,6 @@ def test_what_other_programs_took_is_told_where_it_is_much(
 
     assert [told_of_others(busy), by_key(busy)["step_time_s"].source] == snapshot
     assert told_of_others(read_run(new_run())) == ""
-
-
-def test_time_terms_come_longest_first_and_older_plans_have_none(new_run: MakeRun) -> None:
-    assert [name for name, _ in time_terms(read_run(new_run()))] == [
-        "Matrix",
-        "Attention",
-        "Element-wise",
-        "Optimizer",
-    ]
-    assert time_terms(read_run(new_run("older", plan={"predicted": {"step_time_s": 1.0}}))) == []
 
 
 def test_memory_terms_come_largest_first_without_empty_ones(new_run: MakeRun) -> None:

@@ -10,9 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.report import tuned
 from brimful.report.kinds import ExamplesReport
-from brimful.report.page.data_page import split_table
 from brimful.report.page.headline import sentence, verdict
-from brimful.report.page.plan_page import example_batch
 from brimful.report.predictions import comparisons
 from brimful.runs.folder import read_run
 
@@ -27,17 +25,6 @@ def test_a_run_of_a_fresh_model_has_none_of_it(new_run: MakeRun) -> None:
     run = read_run(new_run())
     assert not run.is_tuned
     assert tuned.tuning_table(run) is tuned.before_tuning(run) is tuned.score_before(run) is None
-
-
-def test_base_adapters_and_their_share_of_the_parameters_are_told(
-    tuned_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    found = facts(tuned_run())
-    assert found["Base"] == "google/gemma-2-2b"
-    assert (found["Frozen weights"], found["Adapters"], found["Optimizer"]) == snapshot
-    assert found["On"] == "q_proj, v_proj"
-    assert (found["Parameters"], found["Trained"]) == ("122,400", "612 (0.500%)")
-    assert found["Learned"] == "answers only"
 
 
 def test_without_adapters_every_parameter_is_trained(
@@ -77,12 +64,6 @@ def test_a_classifier_learned_labels_not_answers(new_run: MakeRun, rules: str, t
     )
 
 
-def test_the_sentence_says_what_was_tuned_and_how(
-    tuned_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    assert sentence(read_run(tuned_run())) == snapshot
-
-
 @pytest.mark.parametrize(
     ("source", "name"),
     [
@@ -104,22 +85,6 @@ def test_a_base_that_was_made_a_folder_is_named_as_the_recipe_names_it(tuned_run
     run = tuned_run(recipe="model: smollm2-135m-instruct\n", data={"base": base})
 
     assert tuned.base_name(read_run(run)) == "smollm2-135m-instruct"
-
-
-def test_examples_are_counted_with_those_cut_and_dropped(tuned_run: MakeRun) -> None:
-    table = split_table(read_run(tuned_run()))
-    assert table is not None
-    assert table.text_rows == (
-        ("train", "900", "90,000", "60,000", "257", "0", "12"),
-        ("validation", "100", "10,000", "6,500", "250", "3", "0"),
-    )
-
-
-def test_a_step_is_told_in_examples_and_a_micro_batch_in_tokens(
-    tuned_run: MakeRun, snapshot: SnapshotAssertion
-) -> None:
-    assert example_batch(read_run(tuned_run())) == snapshot
-    assert example_batch(read_run(tuned_run("bare", plan=None))) == ""
 
 
 def test_saved_adapters_are_not_compared_with_the_parameters_of_the_whole_model(

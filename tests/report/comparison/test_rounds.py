@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
-from brimful.base.intervals import wilson_interval
 from brimful.base.types import JsonDict
 from brimful.report.comparison.compare import RunComparison
 from brimful.report.comparison.results import ComparedRun, Figure
@@ -21,7 +21,8 @@ from brimful.report.comparison.rounds import (
 from brimful.report.comparison.study_folder import read_study
 from brimful.report.comparison.variants import Variant
 from brimful.report.table import Link, Table
-from brimful.report.views import Block, Heading, Paragraph, Prompted
+from brimful.report.terminal import told
+from brimful.report.views import Block, Heading, Prompted
 from brimful.selection.choose import SelectionRules, choose
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import statistics_of
@@ -92,60 +93,16 @@ def _below(blocks: list[Block], heading: str) -> Any:
 AUTHOR = "Round 1: samples by small-base, tuned"
 
 
-def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: JsonDict) -> None:
-    table = _below(_blocks(tmp_path, drawn), AUTHOR)
-    right = wilson_interval(5, 12)
-    assert table.text_rows == (
-        (
-            "Seed 7",
-            "12",
-            "120",
-            f"41.7% [{right.low:.1%}, {right.high:.1%}]",
-            "91.7% [64.6%, 98.5%]",
-            "66.7%",
-            "3",
-            "",
-        ),
-    )
-    assert table.rows[0][5].note == "2 of 3 questions"
-
-
-def test_the_bar_has_every_fate_of_all_seeds_and_its_parts_are_the_whole(
-    tmp_path: Path, drawn: JsonDict
-) -> None:
-    (bar,) = _below(_blocks(tmp_path, drawn, drawn | {"seed": 8}), "What became of them").bars
-    assert {part.name: part.text for part in bar.parts} == {
-        "kept": "6",
-        "repeated path": "2",
-        "enough": "2",
-        "wrong": "12",
-        "unparsed": "2",
-    }
-    assert sum(part.share for part in bar.parts) == pytest.approx(1)
-    assert len({part.place for part in bar.parts}) == len(bar.parts)
-
-
-def test_reasons_of_all_seeds_are_added_up_each_with_a_sample(
-    tmp_path: Path, drawn: JsonDict
-) -> None:
-    blocks = _blocks(tmp_path, drawn, drawn | {"seed": 8})
-    assert [row[0] for row in _below(blocks, AUTHOR).rows] == ["Seed 7", "Seed 8"]
-    rows = _below(blocks, "Why samples were not kept").rows
-    assert rows[0] == (12, "wrong: off-by-one", "How many feet?", "f0")
-    assert "repeated path" in [row[1] for row in rows]
-
-
-def test_kinds_with_the_fewest_accepted_questions_come_first(
-    tmp_path: Path, drawn: JsonDict
+def test_rounds_of_two_seeds_are_told_together(
+    tmp_path: Path, drawn: JsonDict, snapshot: SnapshotAssertion
 ) -> None:
     drawn["statistics"]["kinds"]["feet"]["questions"] = 2
-    blocks = _blocks(tmp_path, drawn, drawn | {"seed": 8})
-    rows = _below(blocks, "By kind of question, fewest accepted first").text_rows
-    assert [row[:3] for row in rows] == [
-        ("feet", "50.0%", "2"),
-        ("minutes", "100.0%", "4"),
-    ]
-    assert rows[1][3].startswith("100.0% [")
+    more = {
+        "notes": ["2 questions are not asked"],
+        "trained_tokens": {"demonstrations": 1200, "samples": 3000},
+    }
+    blocks = _blocks(tmp_path, drawn | more, drawn | more | {"seed": 8})
+    assert [line.rstrip() for line in told(blocks).plain.splitlines()] == snapshot
 
 
 def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
@@ -160,20 +117,6 @@ def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
     first, second = (_below(blocks, heading).rows[0][-1] for heading in headings)
     assert first.links == (Link("samples.jsonl", "samples%201/samples.jsonl"),)
     assert second.links == ()
-
-
-def test_notes_and_trained_tokens_that_seeds_share_are_told_once(
-    tmp_path: Path, drawn: JsonDict
-) -> None:
-    more = {
-        "notes": ["2 questions are not asked"],
-        "trained_tokens": {"demonstrations": 1200, "samples": 3000},
-    }
-    blocks = _blocks(tmp_path, drawn | more, drawn | more | {"seed": 8})
-    assert [each.text for each in blocks if isinstance(each, Paragraph)][1:] == [
-        "Tokens trained on: demonstrations 1,200, samples 3,000.",
-        "2 questions are not asked.",
-    ]
 
 
 def test_what_is_missing_in_a_round_is_left_out(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from fixture_types import MakeRun, Refuses
 from syrupy.assertion import SnapshotAssertion
+from told_views import told
 
 from brimful.base.errors import RunFolderError
 from brimful.report.comparison.compare import RunComparison, compare
-from brimful.report.comparison.study import write_study_report
+from brimful.report.comparison.study import study_view, write_study_report
+from brimful.report.comparison.study_folder import read_study
 
 ATTACK = "<script>alert('x')</script>"
 STUDY = """\
@@ -74,26 +76,11 @@ def page_of(study: tuple[Path, RunComparison]) -> Links:
     return Links(write_study_report(*study).read_text(encoding="utf-8"))
 
 
-def test_the_page_tells_the_table_the_sentences_and_what_was_left_out(
-    study: tuple[Path, RunComparison],
+def test_all_that_a_study_tells(
+    study: tuple[Path, RunComparison], snapshot: SnapshotAssertion
 ) -> None:
-    text = " ".join(page_of(study).text.split())
-    for told in (
-        "2 variants of small-base on builtin:python-code, each trained with 1 seed.",
-        "What rank changes.",
-        "Validation loss: lora-8 is better (lower) than base",
-        "differences are called real after correction for all 6 of them",
-        "Code-syntax syntax (%)",
-        "2.920 to 3.080",
-        "lower is better",
-        "adapter.rank=8",
-        "the recipe as it stands",
-        "the model before it is tuned",
-        "it does not fit: 99 GiB",
-    ):
-        assert told in text, told
-    assert "Samples" not in text
-    assert "round by round" not in text
+    folder, comparison = study
+    assert told(study_view(read_study(folder), comparison)) == snapshot
 
 
 def test_every_trained_run_has_a_report_that_the_page_leads_to(
@@ -211,36 +198,9 @@ def rounds(scored_run: MakeRun, on_task: Callable[..., None]) -> tuple[Path, Run
     return folder, compare(runs, [run.name for run in runs])
 
 
-def test_a_chain_of_rounds_shows_its_samples_before_what_runs_cost(
-    rounds: tuple[Path, RunComparison],
+def test_all_that_a_chain_of_rounds_tells(
+    rounds: tuple[Path, RunComparison], snapshot: SnapshotAssertion
 ) -> None:
-    page = page_of(rounds)
-    text = " ".join(page.text.split())
-    for told in (
-        "my-study rounds",
-        "Fine-tuning and 1 round of sampling, verifying and fine-tuning of small-base",
-        "18.0% to 45.4%",
-        "6 of 10 questions",
-        "kept 12",
-        "wrong 28",
-        "What it is",
-        "the model before it is tuned",
-    ):
-        assert told in text, told
-    assert (
-        text.index("What is real")
-        < text.index("Round 1: samples by")
-        < text.index("Size, speed and memory")
-    )
-    assert "samples-1/samples.jsonl" in page.found
-
-
-def test_a_chains_accuracy_is_drawn_round_by_round_and_by_type_apart_from_the_scores(
-    rounds: tuple[Path, RunComparison],
-) -> None:
-    text = " ".join(page_of(rounds).text.split())
-    assert "Units accuracy (%) round by round" in text
-    assert "Units accuracy (%) higher is better" not in text
-    assert "Units accuracy (%) by type of question" in text
-    assert "new-pairs (n = 9)" in text
-    assert "Units answer_rate[new-pairs]" not in text
+    folder, comparison = rounds
+    assert told(study_view(read_study(folder), comparison)) == snapshot
+    assert "samples-1/samples.jsonl" in page_of(rounds).found

@@ -3,54 +3,35 @@ version.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
+from told_views import told
 
 from brimful.base.types import JsonDict
-from brimful.report.chart import Chart, Matrix
 from brimful.report.page.run_page import run_view
-from brimful.report.terminal import told_of
-from brimful.report.views import Block, Fold
 from brimful.runs.folder import read_run
 
 OLD_RUNS = Path(__file__).resolve().parents[2] / "fixtures" / "old_runs" / "runs"
 
 
-def pictures(blocks: tuple[Block, ...]) -> Iterator[str]:
-    """Charts with all that is written in them, folded ones too."""
-    for block in blocks:
-        if isinstance(block, Fold):
-            yield from pictures(block.blocks)
-        elif isinstance(block, Matrix):
-            yield f"{block.key}: {block.title}. {block.about} {block.note}"
-        elif isinstance(block, Chart):
-            named = (*block.series, *block.levels, *block.uprights, *block.marks)
-            names = "; ".join(each.name for each in named if each.name)
-            yield f"{block.key}: {block.title}. {block.about} {block.note} {names}"
-
-
-def told(folder: Path) -> list[str]:
+def page(folder: Path) -> list[str]:
     """All that the page of a run says."""
-    view = run_view(read_run(folder))
-    cards = [f"{each.name}: {each.value} ({each.detail})" for each in view.cards]
-    blocks = tuple(block for section in view.sections for block in section.blocks)
-    lines = [line.rstrip() for line in told_of(view).plain.splitlines()]
-    return [view.status, *cards, *lines, *pictures(blocks), view.footer]
+    return told(run_view(read_run(folder)))
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in OLD_RUNS.iterdir()))
 def test_runs_of_an_earlier_version(name: str, snapshot: SnapshotAssertion) -> None:
-    assert told(OLD_RUNS / name) == snapshot
+    assert page(OLD_RUNS / name) == snapshot
 
 
 def test_a_fresh_model(new_run: MakeRun, snapshot: SnapshotAssertion) -> None:
     data = {"fingerprints": {"data": "d1", "tokenizer": "t1"}}
-    assert told(new_run()) == snapshot
-    assert told(new_run("fingerprints", last_step=0, data=data)) == snapshot
+    assert page(new_run()) == snapshot
+    assert page(new_run("fingerprints", last_step=0, data=data)) == snapshot
 
 
 def test_an_unfinished_run_with_recovery_points_events_and_too_little_memory(
@@ -72,12 +53,12 @@ def test_an_unfinished_run_with_recovery_points_events_and_too_little_memory(
         journal.writelines(json.dumps(record) + "\n" for record in records)
     mirror = {"path": "/drive/x", "state": "failing", "durable_step": 40, "error": "no space left"}
     (folder / "mirror.json").write_text(json.dumps(mirror), encoding="utf-8")
-    assert told(folder) == snapshot
+    assert page(folder) == snapshot
 
 
 def test_a_run_of_which_nothing_is_known(new_run: MakeRun, snapshot: SnapshotAssertion) -> None:
     nothing = dict.fromkeys(("plan", "environment", "data", "recipe"))
-    assert told(new_run(last_step=1, metrics=[], **nothing)) == snapshot
+    assert page(new_run(last_step=1, metrics=[], **nothing)) == snapshot
 
 
 def test_a_tuned_model_with_tasks_beside_the_untuned_one(
@@ -95,21 +76,21 @@ def test_a_tuned_model_with_tasks_beside_the_untuned_one(
     answered(folder / "untuned", "code-syntax", [before], prompt="few-shot 2")
     pair = {"prompt": "Add.", "base": "No.", "tuned": "def add(a, b)", "reference": "a + b"}
     (folder / "side_by_side.jsonl").write_text(json.dumps(pair) + "\n", encoding="utf-8")
-    assert told(folder) == snapshot
+    assert page(folder) == snapshot
 
 
 def test_a_classifier(labelled_run: MakeRun, snapshot: SnapshotAssertion) -> None:
-    assert told(labelled_run()) == snapshot
+    assert page(labelled_run()) == snapshot
 
 
 def test_a_classifier_of_texts_with_several_labels(
     labelled_run: MakeRun, label_score: Callable[..., JsonDict], snapshot: SnapshotAssertion
 ) -> None:
     score = label_score("a", "b", "c", multiple=True, floor=False, repeated=0)
-    assert told(labelled_run("several", scores={"validation": score})) == snapshot
+    assert page(labelled_run("several", scores={"validation": score})) == snapshot
 
 
 def test_a_model_with_layers_of_its_own(
     fresh_text_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
-    assert told(fresh_text_run("layers")) == snapshot
+    assert page(fresh_text_run("layers")) == snapshot
