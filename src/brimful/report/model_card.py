@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brimful.base.dotted import format_yaml
-from brimful.model.description import is_own_architecture
 from brimful.report.judgement import judgements_in_words
 from brimful.report.kinds import report_kind
 from brimful.report.page import data_page
-from brimful.report.page.headline import device_name, sentence, task_verdict, verdict
+from brimful.report.page.headline import device_name, loading_lines, sentence, task_verdict, verdict
 from brimful.report.predictions import comparisons
 from brimful.report.quantities import format_quantity
 from brimful.report.table import Table, markdown_lines, table_of
@@ -154,31 +153,9 @@ def _use(run: RunFolder, repository: str, library: str, files: Sequence[str]) ->
     if library == GGUF:
         file = next(name for name in files if name.endswith(".gguf"))
         return f"```sh\nllama-cli -hf {repository} -hff {file}   # llama.cpp\n```"
-    auto_class = report_kind(run).auto_class
-    if library == PEFT:
-        lines = [
-            "from peft import AutoPeftModelForCausalLM",
-            "from transformers import AutoTokenizer",
-            *_own_architecture(run),
-            "",
-            f'model = AutoPeftModelForCausalLM.from_pretrained("{repository}")',
-        ]
-    else:
-        lines = [
-            f"from transformers import {auto_class}, AutoTokenizer",
-            *_own_architecture(run),
-            "",
-            f'model = {auto_class}.from_pretrained("{repository}")',
-        ]
-    lines += [f'tokenizer = AutoTokenizer.from_pretrained("{repository}")', *_asking(run)]
+    lines = [*loading_lines(run, repository, adapters=library == PEFT), *_asking(run)]
     code = "\n".join(lines)
     return f"```python\n{code}\n```{_classifier_note(files)}"
-
-
-def _own_architecture(run: RunFolder) -> list[str]:
-    if not is_own_architecture(run.recipe.model):
-        return []
-    return ["from brimful.model.registered import register", "", "register()"]
 
 
 def _asking(run: RunFolder) -> list[str]:

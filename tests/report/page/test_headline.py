@@ -2,6 +2,7 @@
 known.
 """
 
+import pytest
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
@@ -100,3 +101,13 @@ def test_adapters_with_added_tokens_are_loaded_on_a_base_that_has_room(tuned_run
         shown = {each.purpose: each.text for each in headline.commands(read_run(folder))}
         assert f"import {auto_class}" in shown["Load it in Python"]
         recipe.write_text(text.replace(f"added_tokens: {tokens or '[]'}, ", ""))
+
+
+@pytest.mark.parametrize(("architecture", "is_own"), [("okadfa", True), ("llama", False)])
+def test_an_architecture_of_our_own_is_registered_before_it_is_loaded(
+    new_run: MakeRun, architecture: str, is_own: bool
+) -> None:
+    folder = new_run(recipe=f"model: {{architecture: {architecture}}}\n")
+    (folder / "model").mkdir(exist_ok=True)
+    shown = {each.purpose: each.text for each in headline.commands(read_run(folder))}
+    assert ("\nregister()\nmodel = " in shown["Load it in Python"]) is is_own

@@ -4,6 +4,7 @@ to go on.
 
 from brimful.base.text import plural
 from brimful.base.units import format_count, format_duration
+from brimful.model.description import is_own_architecture
 from brimful.report.bars import MOST_PARTS, Bar, Bars, Part
 from brimful.report.commands import continue_command, repeat_command
 from brimful.report.comparison.results import title as title_of
@@ -275,15 +276,30 @@ def _continuation(run: RunFolder) -> str:
 
 
 def _loading(run: RunFolder) -> Command:
-    auto_class, model = report_kind(run).auto_class, str(run.folder / MODEL_FOLDER)
-    imports = f"from transformers import {auto_class}, AutoTokenizer"
-    if run.recipe.adapter is not None and run.recipe.data.added_tokens:
-        # Makes the base as long as the tokenizer before it loads the adapters.
+    # Makes the base as long as the tokenizer before it loads the adapters.
+    adapters = run.recipe.adapter is not None and bool(run.recipe.data.added_tokens)
+    lines = loading_lines(run, str(run.folder / MODEL_FOLDER), adapters=adapters)
+    return Command("Load it in Python", "\n".join(lines))
+
+
+def loading_lines(run: RunFolder, source: str, *, adapters: bool) -> list[str]:
+    """Return the Python that loads the model and its tokenizer.
+
+    Args:
+        run: The run that made it.
+        source: Its folder, or its name on the hub.
+        adapters: Whether to load adapters by PEFT's own class.
+    """
+    auto_class, own = report_kind(run).auto_class, []
+    imports = [f"from transformers import {auto_class}, AutoTokenizer"]
+    if adapters:
         auto_class = "AutoPeftModelForCausalLM"
-        imports = f"from peft import {auto_class}\nfrom transformers import AutoTokenizer"
-    return Command(
-        "Load it in Python",
-        f"{imports}\n"
-        f"model = {auto_class}.from_pretrained({model!r})\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({model!r})",
-    )
+        imports = [f"from peft import {auto_class}", "from transformers import AutoTokenizer"]
+    if is_own_architecture(run.recipe.model):
+        own = ["from brimful.model.registered import register", "", "register()"]
+    return [
+        *imports,
+        *own,
+        f"model = {auto_class}.from_pretrained({source!r})",
+        f"tokenizer = AutoTokenizer.from_pretrained({source!r})",
+    ]
