@@ -92,184 +92,6 @@ def advised(new_run: MakeRun) -> Advise:
     return of
 
 
-def one(found: list[Advice], topic: str) -> Advice:
-    assert [each.topic for each in found] == [topic]
-    if found[0].change and "FOLDER" not in found[0].change:  # what is advised can be typed
-        load("quickstart", [found[0].change])
-    return found[0]
-
-
-def test_a_run_in_which_nothing_stands_out_is_left_alone(
-    advised: Advise,
-) -> None:
-    calm = [
-        {
-            "throttled_s": {},
-            "process_swap_bytes": 0,
-            "disk_free_bytes": 50 * GIB,
-            "swap_used_bytes": GIB,
-        }
-    ] * 5
-
-    assert (
-        advised(
-            *steps(wait_s=0.01),
-            *many("checkpoint", 2, 0.5, bytes=GIB),
-            *many("evaluation", 2, 1.0),
-            end(45.0),
-            samples=calm,
-        )
-        == []
-    )
-
-
-def test_a_run_that_measured_nothing_is_told_nothing(advised: Advise) -> None:
-    assert advised() == []
-
-
-def test_seconds_are_not_worth_an_advice(advised: Advise) -> None:
-    assert advised(*steps(0.1), *many("evaluation", 10, 0.4), end(8.0)) == []
-
-
-def test_more_loader_threads_are_advised_where_they_were_measured_to_be_faster(
-    advised: Advise,
-    snapshot: SnapshotAssertion,
-) -> None:
-    told = one(
-        advised(*steps(wait_s=0.31), loader(1, w1=0.040, w2=0.022, w4=0.021), end(45.0)), "loader"
-    )
-
-    assert told.change == "plan.loader_workers=2", "four threads were hardly faster than two"
-    assert str(told) == snapshot
-
-
-def test_threads_that_do_not_help_are_not_advised(
-    advised: Advise, snapshot: SnapshotAssertion
-) -> None:
-    told = one(advised(*steps(wait_s=0.31), loader(1, w1=0.040, w2=0.039), end(45.0)), "loader")
-
-    assert told.change == ""
-    assert told.text == snapshot
-
-
-def test_making_batches_when_they_are_needed_is_advised_against(
-    advised: Advise,
-) -> None:
-    assert (
-        one(advised(*steps(wait_s=0.31), loader(0, w1=0.31, w2=0.31), end(45.0)), "loader").change
-        == "plan.loader_workers=1"
-    )
-
-
-@pytest.mark.parametrize(
-    "records",
-    [
-        [],
-        [loader(8, w1=0.04)],
-        [{"kind": "loader", "seconds_per_batch": "?"}],
-        [loader(1, w1=-1.0, two=0.1)],
-    ],
-)
-def test_waiting_without_a_fitting_measurement_brings_no_advice(
-    advised: Advise, records: list[JsonDict]
-) -> None:
-    assert advised(*steps(wait_s=0.31), *records, end(45.0)) == []
-
-
-def test_evaluations_that_take_too_much_are_to_be_fewer(
-    advised: Advise,
-    snapshot: SnapshotAssertion,
-) -> None:
-    told = one(advised(*steps(), *many("evaluation", 10, 3.0), end(70.0)), "evaluation")
-
-    assert told.text == snapshot
-    assert told.change == "evaluation.every=40"
-    assert (
-        one(
-            advised(*steps(), *many("evaluation", 20, 0.6), end(52.0), name="b"), "evaluation"
-        ).change
-        == "evaluation.every=6"
-    )
-
-
-def test_checkpoints_after_every_evaluation_become_fewer_with_them(
-    advised: Advise,
-    snapshot: SnapshotAssertion,
-) -> None:
-    records = [
-        *steps(),
-        *many("evaluation", 10, 0.1),
-        *many("checkpoint", 10, 1.0, bytes=300 * MIB),
-        end(52.0),
-    ]
-    told = one(advised(*records), "checkpoint")
-
-    assert told.text == snapshot
-    assert told.change == "evaluation.every=40"
-
-
-def test_checkpoints_that_the_recipe_asked_for_are_left_to_brimful(
-    advised: Advise,
-) -> None:
-    records = [*steps(), *many("evaluation", 2, 0.1), *many("checkpoint", 20, 0.5), end(51.0)]
-    often = yaml.safe_dump({"name": "quickstart", "checkpoint": {"every": 2}})
-
-    assert one(advised(*records, recipe=often), "checkpoint").change == "checkpoint.every=auto"
-    assert one(advised(*records, name="auto"), "checkpoint").change == "run.folder=FOLDER"
-
-
-def test_compiling_that_takes_longer_than_all_steps_is_advised_against(
-    advised: Advise,
-) -> None:
-    records = [*steps(0.1, first_s=10.0), end(25.0)]
-
-    assert one(advised(*records, plan={"compile": True}), "compile").change == "plan.compile=false"
-    assert advised(*records, plan={"compile": False}, name="eager") == []
-
-
-def test_throttling_is_told_with_its_share_and_its_cause(
-    advised: Advise,
-    snapshot: SnapshotAssertion,
-) -> None:
-    hot = [
-        {"throttled_s": {"power cap": 1.0}, "power_w": 69.0, "temperature_c": 80},
-        {"throttled_s": {}, "power_w": 69.0},
-    ]
-    told = one(
-        advised(*steps(), end(45.0), samples=hot * 4, limits={"power_limit_w": 70.0}), "throttling"
-    )
-
-    assert told.text == snapshot
-    thermal = [{"throttled_s": {"thermal (hardware)": 0.2}, "temperature_c": 93}]
-    assert (
-        one(advised(*steps(), end(45.0), samples=thermal, name="b"), "throttling").text == snapshot
-    )
-
-
-def test_swap_is_that_of_the_process_where_it_is_known(
-    advised: Advise,
-    snapshot: SnapshotAssertion,
-) -> None:
-    swapped = [
-        {"process_swap_bytes": 0, "swap_used_bytes": 9 * GIB},
-        {"process_swap_bytes": 2 * GIB, "swap_used_bytes": 9 * GIB},
-    ]
-    on_gpu = {"device": {"kind": "cuda"}, "micro_batch": 8}
-
-    told = one(advised(*steps(), end(45.0), samples=swapped), "swap")
-    assert (told.change, "up to 2.00 GiB of this process" in told.text) == (
-        "plan.micro_batch=4",
-        True,
-    )
-    assert (
-        one(advised(*steps(), end(45.0), samples=swapped, plan=on_gpu, name="b"), "swap").change
-        == ""
-    )
-    others = [{"swap_used_bytes": size} for size in (9 * GIB, 10 * GIB)]
-    assert one(advised(*steps(), end(45.0), samples=others, name="c"), "swap").text == snapshot
-    assert advised(*steps(), end(45.0), samples=others[:1], name="d") == []
-
-
 def bounded(reason: str) -> JsonDict:
     choice = {"name": "micro_batch", "value": 8, "reason": reason, "alternative": 4}
     return {
@@ -281,83 +103,134 @@ def bounded(reason: str) -> JsonDict:
     }
 
 
-def test_room_that_the_plan_did_not_dare_to_use_is_told(
-    advised: Advise,
-    snapshot: SnapshotAssertion,
-) -> None:
-    told = one(
-        advised(
-            *steps(),
-            end(45.0),
-            plan=bounded("256 ms a step; 4 would take 269 ms, 5% more; 8 sequences fit 9.00 GiB"),
-        ),
-        "memory",
-    )
-
-    assert told.change == "plan.margin=tight"
-    assert told.text == snapshot
-    assert (
-        advised(
-            *steps(),
-            end(45.0),
-            plan=bounded("256 ms a step; 4 would take 269 ms, 5% more"),
-            name="b",
-        )
-        == []
-    )
-    tight = yaml.safe_dump({"name": "quickstart", "plan": {"margin": "tight"}})
-    assert (
-        advised(
-            *steps(),
-            end(45.0),
-            plan=bounded("8 sequences fit 9.00 GiB, one more may not"),
-            recipe=tight,
-            name="c",
-        )
-        == []
-    )
+CALM = {
+    "throttled_s": {},
+    "process_swap_bytes": 0,
+    "disk_free_bytes": 50 * GIB,
+    "swap_used_bytes": GIB,
+}
+HOT = {"throttled_s": {"power cap": 1.0}, "power_w": 69.0, "temperature_c": 80}
+SWAPPED = [{"process_swap_bytes": size, "swap_used_bytes": 9 * GIB} for size in (0, 2 * GIB)]
+OTHERS_SWAP = [{"swap_used_bytes": size} for size in (9 * GIB, 10 * GIB)]
+CHECKPOINTS = [*steps(), *many("evaluation", 2, 0.1), *many("checkpoint", 20, 0.5)]
+COMPILED = [*steps(0.1, first_s=10.0), end(25.0)]
+STEPS, WAITING, END = steps(), steps(wait_s=0.31), end(45.0)
 
 
-def test_a_disk_with_no_room_for_checkpoints_is_told(
-    advised: Advise, snapshot: SnapshotAssertion
-) -> None:
-    records = [
-        *steps(),
-        *many("evaluation", 2, 0.1),
-        *many("checkpoint", 2, 0.5, bytes=GIB),
-        end(45.0),
-    ]
-
-    told = one(
-        advised(*records, samples=[{"disk_free_bytes": 9 * GIB}, {"disk_free_bytes": 2 * GIB}]),
-        "disk",
-    )
-    assert told.text == snapshot
+def recipe(**values: JsonDict) -> str:
+    return yaml.safe_dump({"name": "quickstart", **values})
 
 
-def test_what_costs_most_comes_first(advised: Advise) -> None:
-    records = [
-        *steps(wait_s=0.2),
-        loader(1, w1=0.04, w2=0.02),
-        *many("evaluation", 10, 3.0),
-        end(75.0),
-    ]
+CASES: dict[str, tuple[list[JsonDict], JsonDict]] = {
+    "nothing stands out": (
+        [
+            *steps(wait_s=0.01),
+            *many("checkpoint", 2, 0.5, bytes=GIB),
+            *many("evaluation", 2, 1.0),
+            END,
+        ],
+        {"samples": [CALM] * 5},
+    ),
+    "nothing measured": ([], {}),
+    "seconds only": ([*steps(0.1), *many("evaluation", 10, 0.4), end(8.0)], {}),
+    "more threads were faster, four hardly more than two": (
+        [*WAITING, loader(1, w1=0.040, w2=0.022, w4=0.021), END],
+        {},
+    ),
+    "more threads did not help": ([*WAITING, loader(1, w1=0.040, w2=0.039), END], {}),
+    "batches made when needed": ([*WAITING, loader(0, w1=0.31, w2=0.31), END], {}),
+    "waiting, threads not measured": ([*WAITING, END], {}),
+    "waiting, other threads measured": ([*WAITING, loader(8, w1=0.04), END], {}),
+    "waiting, damaged measurement": (
+        [*WAITING, {"kind": "loader", "seconds_per_batch": "?"}, END],
+        {},
+    ),
+    "waiting, senseless measurement": ([*WAITING, loader(1, w1=-1.0, two=0.1), END], {}),
+    "long evaluations": ([*STEPS, *many("evaluation", 10, 3.0), end(70.0)], {}),
+    "many evaluations": ([*STEPS, *many("evaluation", 20, 0.6), end(52.0)], {}),
+    "checkpoints after every evaluation": (
+        [
+            *STEPS,
+            *many("evaluation", 10, 0.1),
+            *many("checkpoint", 10, 1.0, bytes=300 * MIB),
+            end(52.0),
+        ],
+        {},
+    ),
+    "checkpoints as the recipe asks": (
+        [*CHECKPOINTS, end(51.0)],
+        {"recipe": recipe(checkpoint={"every": 2})},
+    ),
+    "checkpoints as brimful chose": ([*CHECKPOINTS, end(51.0)], {}),
+    "compiled for few steps": (COMPILED, {"plan": {"compile": True}}),
+    "eager": (COMPILED, {"plan": {"compile": False}}),
+    "power cap": (
+        [*STEPS, END],
+        {
+            "samples": [HOT, {"throttled_s": {}, "power_w": 69.0}] * 4,
+            "limits": {"power_limit_w": 70.0},
+        },
+    ),
+    "too hot": (
+        [*STEPS, END],
+        {"samples": [{"throttled_s": {"thermal (hardware)": 0.2}, "temperature_c": 93}]},
+    ),
+    "swap of this process": ([*STEPS, END], {"samples": SWAPPED}),
+    "swap of this process beside a GPU": (
+        [*STEPS, END],
+        {"samples": SWAPPED, "plan": {"device": {"kind": "cuda"}, "micro_batch": 8}},
+    ),
+    "swap that grew": ([*STEPS, END], {"samples": OTHERS_SWAP}),
+    "swap that was there before": ([*STEPS, END], {"samples": OTHERS_SWAP[:1]}),
+    "room in memory": (
+        [*STEPS, END],
+        {"plan": bounded("256 ms a step; 4 would take 269 ms, 5% more; 8 sequences fit 9.00 GiB")},
+    ),
+    "time bounds the micro-batch": (
+        [*STEPS, END],
+        {"plan": bounded("256 ms a step; 4 would take 269 ms, 5% more")},
+    ),
+    "room in memory, tight already": (
+        [*STEPS, END],
+        {
+            "plan": bounded("8 sequences fit 9.00 GiB, one more may not"),
+            "recipe": recipe(plan={"margin": "tight"}),
+        },
+    ),
+    "disk nearly full": (
+        [*STEPS, *many("evaluation", 2, 0.1), *many("checkpoint", 2, 0.5, bytes=GIB), END],
+        {"samples": [{"disk_free_bytes": size * GIB} for size in (9, 2)]},
+    ),
+    "what costs most first": (
+        [
+            *steps(wait_s=0.2),
+            loader(1, w1=0.04, w2=0.02),
+            *many("evaluation", 10, 3.0),
+            end(75.0),
+        ],
+        {},
+    ),
+    "one value for one key": (
+        [
+            *STEPS,
+            *many("evaluation", 10, 3.0),
+            *many("checkpoint", 10, 1.0, bytes=MIB),
+            end(85.0),
+        ],
+        {},
+    ),
+}
+"""Records of a run, and its other files."""
 
-    assert [each.topic for each in advised(*records)] == ["evaluation", "loader"]
 
-
-def test_two_advices_do_not_give_one_key_two_values(advised: Advise) -> None:
-    records = [
-        *steps(),
-        *many("evaluation", 10, 3.0),
-        *many("checkpoint", 10, 1.0, bytes=MIB),
-        end(85.0),
-    ]
-
-    assert [(each.topic, each.change) for each in advised(*records)] == [
-        ("evaluation", "evaluation.every=40"),
-        ("checkpoint", "evaluation.every=40"),
-    ]
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_advised(advised: Advise, case: str, snapshot: SnapshotAssertion) -> None:
+    records, files = CASES[case]
+    told = advised(*records, **files)
+    for each in told:
+        if each.change and "FOLDER" not in each.change:
+            load("quickstart", [each.change])  # what is advised can be typed
+    assert [f"{each.topic}: {each}" for each in told] == snapshot
 
 
 def test_times_that_no_float_adds_up_give_no_advice_on_them(

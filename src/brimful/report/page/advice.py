@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+from brimful.base.text import plural
 from brimful.base.units import format_bytes, format_duration
 from brimful.report.quantities import format_step_time, listed
 from brimful.report.time_spent import TimeSpent, time_spent
@@ -194,7 +195,8 @@ def _throttling(run: RunFolder) -> Advice | None:
         return None
     reasons = ", ".join(f"{reason} {_percent(share)}" for reason, share in shares.items())
     count = sum(sample.throttled_s is not None for sample in monitored.samples)
-    text = f"clocks were held down in part of the watched time ({reasons}; {count:,} samples)"
+    samples = plural(count, "sample")
+    text = f"clocks were held down in part of the watched time ({reasons}; {samples})"
     if POWER_REASONS & shares.keys():
         power_w, limit_w = monitored.mean("power_w"), monitored.limits.get("power_limit_w")
         if power_w and limit_w:
