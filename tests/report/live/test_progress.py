@@ -28,6 +28,26 @@ EVENT = {
     "step": 50,
     "message": "resumed from step 50 (3 steps lost) [bold]é[/bold]",
 }
+OUT_OF_MEMORY = {
+    "kind": "out_of_memory",
+    "step": 7,
+    "phase": "training",
+    "from": [8, 8, 3],
+    "to": [4, 4, 4, 4, 2, 1],
+}
+OF_LABELS = {
+    "kind": "evaluation",
+    "step": 50,
+    "split": "validation",
+    "loss": 0.25,
+    "f1": 0.9,
+    "macro_f1": 0.95,
+    "pr_auc": 0.97,
+    "accuracy": 0.98,
+    "roc_auc": 0.99,
+    "objective": -0.9,
+    "best": True,
+}
 END = {"kind": "end", "step": 100, "seconds": 62.0, "reason": "finished"}
 
 
@@ -94,18 +114,31 @@ def test_a_run_of_milliseconds_prints_its_first_and_last_step_only() -> None:
     assert [line.split()[1] for line in lines if "loss" in line] == ["1/100", "100/100"]
 
 
-def test_a_plain_step_line_tells_everything_on_one_line_however_narrow_the_console() -> None:
-    lines = piped([START, step(1, skipped=2)], FakeClock(), 1.0)
-    told = (
-        "step 1/100 (1 %)  loss 4.000  lr 1.00e-03  12.35k tokens/s  step 500 ms  memory 2.00 GiB "
-        " skipped steps 2  50 s left"
-    )
-    assert lines[1] == told
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param([START, step(1, skipped=2)], id="step"),
+        pytest.param([START, step(1, tokens_per_second=None)], id="speed of slow steps"),
+        *(
+            pytest.param([START, step(1, loss=loss)], id=f"loss {loss}")
+            for loss in (None, float("nan"), float("inf"))
+        ),
+        pytest.param([START, OUT_OF_MEMORY], id="out of memory"),
+        pytest.param([START, EVALUATION, CHECKPOINT, EVENT], id="evaluation"),
+        pytest.param([OF_LABELS], id="evaluation of a classifier"),
+        pytest.param([START | {"step": 40, "resumed": True}], id="resumed"),
+    ],
+)
+def test_each_record_has_one_plain_line_however_narrow_the_console(
+    records: list[JsonDict], snapshot: SnapshotAssertion
+) -> None:
+    assert piped(records, FakeClock(), 1.0) == snapshot
 
 
 def test_what_was_planned_stands_beside_what_is_measured(snapshot: SnapshotAssertion) -> None:
-    lines = piped([START, step(1, step_time_s=1.213)], FakeClock(), 1.0, PLANNED)
-    assert lines[1] == snapshot
+    for planned in (PLANNED, {"peak_memory_bytes": 1024.0**3}):
+        lines = piped([START, step(1, step_time_s=1.213)], FakeClock(), 1.0, planned)
+        assert lines[1] == snapshot
     for width in (80, 120):
         rows = rows_of(
             on_terminal(
@@ -114,47 +147,6 @@ def test_what_was_planned_stands_beside_what_is_measured(snapshot: SnapshotAsser
         )
         for told in ("step 500 ms (planned 1.15 s)", "memory 2.00 GiB (planned 512.0 MiB)"):
             assert any(told in row for row in rows)
-
-
-def test_only_what_the_plan_says_is_shown_as_planned(snapshot: SnapshotAssertion) -> None:
-    lines = piped([START, step(1)], FakeClock(), 1.0, {"peak_memory_bytes": 1024.0**3})
-    assert lines[1] == snapshot
-
-
-def test_slow_steps_have_a_speed_too() -> None:
-    assert "8.19k tokens/s" in piped([START, step(1, tokens_per_second=None)], FakeClock(), 1.0)[1]
-
-
-def test_running_out_of_memory_is_told_and_that_nothing_was_lost() -> None:
-    event = {
-        "kind": "out_of_memory",
-        "step": 7,
-        "phase": "training",
-        "from": [8, 8, 3],
-        "to": [4, 4, 4, 4, 2, 1],
-    }
-    told = (
-        "step 7/100  B312: out of memory in training: micro-batches 2 x 8 + 3 -> 4 x 4 + 2 + 1, done"
-        " again with the same sequences"
-    )
-    assert piped([START, event], FakeClock(), 0.0)[1] == told
-    assert "done again with the same sequences" in on_terminal([START, event], width=200)
-
-
-def test_every_evaluation_event_and_checkpoint_gets_its_own_plain_line(
-    snapshot: SnapshotAssertion,
-) -> None:
-    lines = piped([START, EVALUATION, CHECKPOINT, EVENT], FakeClock(), 0.0)
-    assert lines == snapshot
-
-
-def test_a_resumed_run_says_where_it_goes_on(snapshot: SnapshotAssertion) -> None:
-    assert piped([START | {"step": 40, "resumed": True}], FakeClock(), 0.0) == snapshot
-
-
-@pytest.mark.parametrize("loss", [None, float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_is_said(loss: float | None, snapshot: SnapshotAssertion) -> None:
-    assert piped([START, step(1, loss=loss)], FakeClock(), 0.0)[1] == snapshot
 
 
 def test_a_terminal_shows_every_wanted_number() -> None:
@@ -176,26 +168,10 @@ def test_a_terminal_shows_every_wanted_number() -> None:
         assert text in screen
 
 
-def test_an_evaluation_of_a_classifier_tells_its_metrics(snapshot: SnapshotAssertion) -> None:
-    metrics = {
-        "loss": 0.25,
-        "f1": 0.9,
-        "macro_f1": 0.95,
-        "pr_auc": 0.97,
-        "accuracy": 0.98,
-        "roc_auc": 0.99,
-        "objective": -0.9,
-        "best": True,
-    }
-    (line,) = piped(
-        [{"kind": "evaluation", "step": 50, "split": "validation", **metrics}], FakeClock(), 1.0
-    )
-    assert line == snapshot
-
-
 def test_evaluations_and_events_stay_above_the_panel_with_markup_shown_as_written() -> None:
-    screen = on_terminal([START, EVALUATION, EVENT])
+    screen = on_terminal([START, EVALUATION, EVENT, OUT_OF_MEMORY], width=200)
     assert "perplexity 25.79" in screen
+    assert "done again with the same sequences" in screen
     assert "[bold]é[/bold]" in screen
 
 
