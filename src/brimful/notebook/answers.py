@@ -15,7 +15,6 @@ from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.notebook.pages import print_pages
 from brimful.recipe import Recipe
-from brimful.report.labels import known_cell, label_text, main_split
 from brimful.report.tasks import cut
 from brimful.report.text import evaluation_lines
 from brimful.report.views import AuthoredAnswer, Chapter, Code, Prompted, View, section
@@ -24,7 +23,6 @@ from brimful.runs.deciding import recipe_of_run
 from brimful.runs.files import EVALUATIONS_FOLDER, RECIPE_FILE, SCORES_FILE, STUDY_FILE
 from brimful.runs.folder import RunFolder, read_run
 from brimful.runs.parsing import parse
-from brimful.runs.scores import RunScores
 from brimful.runs.tasks import read_evaluations
 
 if TYPE_CHECKING:
@@ -68,8 +66,7 @@ def _view(run_folder: Path, sections: Sequence[Chapter]) -> View:
 def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[Chapter]:
     kind = recipe.kind
     if kind.gives_labels:
-        labelled = [_labelled(run.folder, texts)] if texts else []
-        return labelled + _mistakes(run.scores)
+        return [_labelled(run.folder, texts)] if texts else []
     if recipe.tunes_a_writer:
         return [_before_and_after(run.folder, recipe, texts or [recipe.sample.prompt])]
     if kind.writes_text:
@@ -167,19 +164,6 @@ def _labelled(run_folder: Path, texts: Sequence[str]) -> Chapter:
 
 def _short(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _mistakes(scores: RunScores) -> list[Chapter]:
-    """Return the most confident mistakes of the split that the classifier is judged by."""
-    split = main_split(scores)
-    examples = []
-    for each in scores.labels[split].mistakes[:MOST_SHOWN] if split is not None else ():
-        probability = known_cell(each.probability, "{:.3f}".format)
-        answer = f"the model says {label_text(each.predicted)} ({probability})"
-        label = f"labelled {label_text(each.label)}"
-        examples.append(Prompted(each.text, answers=(AuthoredAnswer(label, cut(answer)),)))
-    title = f"Most confident mistakes of the {split} texts"
-    return [section("examples", title, *examples)] if examples else []
 
 
 def _members(folder: Path) -> list[Chapter]:
