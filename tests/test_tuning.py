@@ -863,8 +863,7 @@ def test_the_tasks_of_base_and_tuned_model_stand_beside_each_other_and_are_score
     names = [each.name for each in found.scores]
     assert names == ["held-out loss", "code-syntax: syntax"]
     assert all(each.before.interval and each.after.interval for each in found.scores[1:])
-    last = told.getvalue().rstrip().splitlines()[-6:]
-    assert last[0].startswith("before tuning (base) -> after")
+    assert "\nbefore tuning (base) -> after" in told.getvalue()
     with monkeypatch.context() as patch:
         patch.setattr(scoring, "evaluate_into", None)
         pipeline.run(recipe, Console(file=StringIO()))

@@ -25,16 +25,7 @@ def test_a_pipe_gets_the_state_then_lines_then_the_end(
         lambda: world.write(world.step(100)),
         lambda: world.end("finished"),
     ]
-    lines = world.watch_lines()
-    assert lines == snapshot
-    assert any(line.startswith("running: process ") for line in lines[:4])
-    assert [line.split("  ")[0] for line in lines if line.startswith("step ")] == [
-        "step 3/100 (3 %)",
-        "step 3/100",
-        "step 100/100 (100 %)",
-        "step 100/100",
-    ]
-    assert sum(line.startswith("finished") for line in lines) == 1
+    assert world.watch_lines() == snapshot
 
 
 def test_a_run_that_starts_is_waited_for(world: Any, snapshot: SnapshotAssertion) -> None:
@@ -44,9 +35,7 @@ def test_a_run_that_starts_is_waited_for(world: Any, snapshot: SnapshotAssertion
         lambda: world.write(world.step(1)),
         lambda: world.end("finished"),
     ]
-    lines = world.watch_lines()
-    assert lines[0] == snapshot
-    assert lines[-1].startswith("finished")
+    assert world.watch_lines() == snapshot
 
 
 def test_a_run_that_only_prepares_is_followed_to_its_first_step(
@@ -66,9 +55,7 @@ def test_a_run_that_only_prepares_is_followed_to_its_first_step(
         lambda: world.write(world.step(1)),
         lambda: world.end("stopped"),
     ]
-    lines = world.watch_lines()
-    assert lines == snapshot
-    assert lines[-1] == f"to go on: brimful train {world.folder}/recipe.yaml"
+    assert world.watch_lines() == snapshot
 
 
 def test_a_run_that_never_comes_is_an_error_after_a_while(world: Any, refuses: Refuses) -> None:
@@ -93,8 +80,7 @@ def test_ctrl_c_leaves_quietly_and_the_run_goes_on(world: Any, snapshot: Snapsho
 def test_once_shows_the_present_state_and_returns(world: Any, snapshot: SnapshotAssertion) -> None:
     world.begin()
     world.write(world.step(1))
-    assert world.watch_lines(once=True)[0] == snapshot
-    assert len(world.watch_lines(once=True)) < 6
+    assert world.watch_lines(once=True) == snapshot
 
 
 def test_a_silence_is_told_once_and_again_when_it_comes_back(
@@ -110,9 +96,7 @@ def test_a_silence_is_told_once_and_again_when_it_comes_back(
         lambda: world.write(world.step(3)),
         lambda: world.end("stopped"),
     ]
-    lines = world.watch_lines()
-    assert sum("no record for" in line for line in lines) == 2
-    assert next(line for line in lines if "no record for" in line) == snapshot
+    assert world.watch_lines() == snapshot
 
 
 def test_a_run_that_is_trained_and_still_scored_says_so(
@@ -135,9 +119,7 @@ def test_a_killed_run_is_told_with_how_to_go_on(world: Any, snapshot: SnapshotAs
         (world.folder / Lease.FILE_NAME).write_text(json.dumps(holder | {"process_started": 1.0}))
 
     world.acts = [dies]
-    lines = world.watch_lines()
-    assert lines[-2] == snapshot
-    assert lines[-1] == f"to go on: brimful train {world.folder}/recipe.yaml"
+    assert world.watch_lines() == snapshot
 
 
 def test_a_resumed_run_is_followed_from_where_it_goes_on(
@@ -154,10 +136,7 @@ def test_a_resumed_run_is_followed_from_where_it_goes_on(
         world.write(world.start | {"step": 10, "resumed": True}, world.step(11))
 
     world.acts = [resumes, lambda: world.end("finished")]
-    lines = world.watch_lines()
-    assert lines == snapshot
-    assert sum(line.startswith("step 11/100") for line in lines) == 1
-    assert not any(line.startswith("step 5/100") for line in lines)
+    assert world.watch_lines() == snapshot
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
