@@ -69,7 +69,7 @@ ROOM_NODES = {
     "rehearsal": 39_700,
     "integrations": 45_000,
     "report": 98_000,
-    "chains": 39_250,
+    "chains": 39_450,
     "notebook": 8_500,
     "faces": 17_500,
     "prove": 13_000,

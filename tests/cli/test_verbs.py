@@ -1042,7 +1042,7 @@ def test_a_plan_is_explained_or_printed_as_json_alone(
     )
 
     assert told.code == 0
-    assert "precision" in told.out
+    assert "Precision" in told.out
     assert "Memory at the peak" in told.out
     assert "Time and cost" in told.out
     (device,) = values["devices"]
@@ -1056,7 +1056,7 @@ def test_a_plan_for_devices_that_are_not_here(brimful: Brimful, recipe_file: Pat
 
     assert told.code == 0
     assert "Tesla T4" in told.out
-    assert "largest at the peak on NVIDIA H200" in told.out
+    assert "Largest at the peak on NVIDIA H200" in told.out
 
 
 def test_a_plan_that_does_not_fit_has_exit_code_1_and_is_not_saved(
@@ -1286,7 +1286,7 @@ def test_a_published_model_is_planned_without_its_weights_and_trained_with_them_
     planned, trained = brimful("plan", *arguments, "--on", "Tesla T4"), brimful("train", *arguments)
 
     assert planned.code == 0
-    assert "of 135." in planned.out
+    assert "\n135.7M parameters, of which 1.22M train." in planned.out
     assert trained.code == 2
     assert "model=FOLDER" in trained.err
 
@@ -1294,7 +1294,7 @@ def test_a_published_model_is_planned_without_its_weights_and_trained_with_them_
 def test_a_plan_is_verified_by_a_real_step(brimful: Brimful, recipe_file: Path) -> None:
     told = brimful("plan", recipe_file, "--verify")
     assert told.code == 0
-    assert "The plan keeps exactly:" in told.out
+    assert "The plan keeps exactly" in told.out
     assert told.out.rstrip().endswith(
         "verified: every difference is within what rounding in fp32 explains."
     )
