@@ -1,6 +1,6 @@
 """How numbers and the names of quantities read."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from brimful.base.rundir import finite
@@ -12,7 +12,7 @@ from brimful.base.units import (
     format_energy,
     format_money,
 )
-from brimful.planning.plan import Prediction
+from brimful.planning.plan import Predictions
 from brimful.runs.records import RanksRecord
 
 UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
@@ -142,7 +142,7 @@ def memory_of(used_bytes: float, usable_bytes: float) -> str:
     return f"{number if usable.endswith(f' {unit}') else used} of {usable}"
 
 
-def time_and_cost(predicted: Mapping[str, Prediction], *, intervals: bool) -> str:
+def time_and_cost(predicted: Predictions, *, intervals: bool) -> str:
     """`, 4m 15s (1m 50s to 10m 24s), no price known`; empty where no time is predicted."""
     is_billion = "billion_tokens_s" in predicted
     if not is_billion and "total_time_s" not in predicted:
