@@ -19,6 +19,21 @@ FOLDER = Path(__file__).parent
 WITHOUT_AMX, SLOW_BF16 = "_without_amx", "_slow_bf16"
 CPU_KINDS = {"": "with AMX", WITHOUT_AMX: "without AMX", SLOW_BF16: "on which bf16 is slow"}
 """Kinds of CPU that a benchmark may have a record of each, by the ending of its name."""
+MOVED = {
+    "pretrain_cpu.py": "compare.py pretrain",
+    "finetune_cpu.py": "compare.py tune",
+    "preferences_cpu.py": "compare.py preferences",
+    "rewards_cpu.py": "compare.py rewards",
+    "classify_cpu.py": "compare.py classify",
+    "sampling_published.py": "compare.py sampling",
+    "evaluation_cpu.py": "compare.py evaluation",
+    "nanogpt_cpu.py": "compare.py nanogpt",
+    "learn.py": "learned.py",
+    "code_offline.py": "learned.py",
+    "code_smollm2.py": "learned.py",
+    "rft_offline.py": "learned.py",
+}
+"""What makes a record now, by the script that made it."""
 
 
 def page(name: str) -> str:
@@ -44,9 +59,9 @@ def record(name: str) -> dict[str, Any]:
 
 
 def source(name: str) -> str:
-    """Return the script that made a record, with a link to the record."""
-    script = Path(record(name)["command"].split()[1]).name
-    return f"[`{script}`](../benchmarks/records/{name}.json)"
+    """Return the script that makes a record, with a link to the record."""
+    made_by = Path(record(name)["command"].split()[1]).name
+    return f"[`{MOVED.get(made_by, made_by)}`](../benchmarks/records/{name}.json)"
 
 
 def records_of(name: str) -> dict[str, str]:

@@ -1,5 +1,8 @@
-"""What tests of losses of answers compare with: log-probabilities from whole logits, and gradients."""
+"""What tests of losses of answers compare with: log-probabilities from whole logits, gradients, and
+TRL's trainers.
+"""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +56,54 @@ def gradients_of(model: Any) -> dict[str, Tensor]:
     """Copies of the gradients that there are, by name."""
     found = {name: each.grad for name, each in model.named_parameters()}
     return {name: grad.clone() for name, grad in found.items() if grad is not None}
+
+
+def trainer_of_trl(
+    kind: str, model: Any, folder: Path, row: Mapping[str, Any], **settings: Any
+) -> tuple[Any, dict[str, Any]]:
+    """A trainer of TRL's in doubles with the weights of a model, and its parameters by that model's
+    names.
+
+    Args:
+        kind: DPO or KTO.
+        folder: Where `small_model` wrote the base.
+        row: Something that it takes for data; it is not trained on.
+    """
+    import datasets
+    import peft
+    import trl
+    from transformers import AutoTokenizer
+
+    adapters = peft.LoraConfig(
+        r=RANK,
+        lora_alpha=2 * RANK,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    trainer = getattr(trl, f"{kind}Trainer")(
+        model=LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        args=getattr(trl, f"{kind}Config")(
+            output_dir=str(folder / "trl"),
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            gradient_checkpointing=False,
+            disable_tqdm=True,
+            **settings,
+        ),
+        train_dataset=datasets.Dataset.from_list(
+            [dict(row)] * settings["per_device_train_batch_size"]
+        ),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+        peft_config=adapters,
+    )
+    trainer.model.double()
+    trainer.model.train()
+    theirs = {
+        key.removeprefix("base_model.model."): each
+        for key, each in trainer.model.named_parameters()
+    }
+    for key, each in model.named_parameters():
+        theirs[key].data.copy_(each.data)
+    return trainer, theirs

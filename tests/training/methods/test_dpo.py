@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fixture_types import MakeRecipe
-from preference_losses import gradients_of, small_model, whole_log_probs
+from preference_losses import gradients_of, small_model, trainer_of_trl, whole_log_probs
 from torch import Tensor
 
 from brimful.base.types import JsonDict
@@ -173,6 +173,51 @@ def test_loss_and_gradients_are_the_formulas_in_any_layout_for_any_micro_batch(
         )
         # Weights of the loss of method sft are kept in fp32.
         assert difference.norm() <= 2e-7 * whole.norm(), case
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "hinge", "ipo", "robust"])
+@pytest.mark.filterwarnings("ignore")  # of TRL's own
+def test_loss_and_gradients_are_those_of_trl(
+    name: str, split: ExampleSplit, tuning: MakeRecipe, tmp_path: Path
+) -> None:
+    """TRL rounds log-probabilities to fp32."""
+    model = small_model(tmp_path / "own", adapters_std=0.1).double()
+    recipe = _recipe(tuning, _rules(name))
+    settings = {"beta": 0.1, "loss_type": [name]} | FORMULAS[name][0]
+    trainer, theirs = trainer_of_trl(
+        "DPO",
+        model,
+        tmp_path / "own",
+        {"prompt": "a", "chosen": " b", "rejected": " c"},
+        per_device_train_batch_size=PAIRS,
+        **settings,
+    )
+    parts = []
+    for start, end in itertools.pairwise(split.offsets_E):
+        ids, is_target = split.tokens_N[start:end], split.is_target_N[start:end]
+        parts.append((ids[~is_target].tolist(), ids[is_target].tolist()))
+    rows = [
+        {"prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": rejected}
+        for (prompt, chosen), (_, rejected) in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    expected = trainer.compute_loss(trainer.model, trainer.data_collator(rows))
+    expected.backward()
+
+    batch = PairSequences(split, recipe, "padded", {}).batch(0, PAIRS)
+    loss = accumulate_gradients(
+        Network(model, hidden_states_of(model), loss_chunk=5),
+        find_method("dpo").with_options(recipe.loss_options),
+        Precision("fp32"),
+        CPU,
+        list(batch.micro_batches((2,))),
+        torch.tensor(1 / batch.loss_divisor),
+    )
+
+    assert loss.item() / PAIRS == pytest.approx(expected.item(), rel=1e-5)
+    found = gradients_of(model)
+    whole = torch.cat([theirs[key].grad.flatten() for key in found])
+    apart = torch.cat([(theirs[key].grad - grad).flatten() for key, grad in found.items()])
+    assert apart.norm() <= 1e-5 * whole.norm()
 
 
 def test_kept_log_probabilities_give_the_loss_of_a_reference_in_every_pass(

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import torch
 from fixture_types import MakeRecipe
-from preference_losses import RANK, gradients_of, small_model, whole_log_probs
+from preference_losses import gradients_of, small_model, trainer_of_trl, whole_log_probs
 from torch import Tensor
-from transformers import LlamaForCausalLM
 
-from brimful.base.types import JsonDict
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.kinds.judged import JudgedSequences, mismatched
@@ -139,10 +137,6 @@ def test_loss_rewards_and_gradients_are_those_of_trl(
     """With all answers in one batch of TRL's, which takes the distance of each batch by itself; and
     in micro-batches of two here.
     """
-    import datasets
-    import trl
-    from transformers import AutoTokenizer
-
     model = _model(tmp_path / "own")
     rows = [
         {
@@ -155,45 +149,28 @@ def test_loss_rewards_and_gradients_are_those_of_trl(
         )
         for is_target in [split.is_target_N[start:end]]
     ]
-    texts = [{"prompt": "a", "completion": " b", "label": True}] * ANSWERS
-    trainer = trl.KTOTrainer(
-        model=LlamaForCausalLM.from_pretrained(tmp_path / "own", dtype=torch.float32),
-        args=trl.KTOConfig(
-            output_dir=str(tmp_path / "trl"),
-            loss_type=loss,
-            beta=BETA,
-            desirable_weight=GOOD,
-            undesirable_weight=BAD,
-            per_device_train_batch_size=ANSWERS,
-            use_cpu=True,
-            bf16=False,
-            report_to=[],
-            gradient_checkpointing=False,
-            disable_tqdm=True,
-        ),
-        train_dataset=datasets.Dataset.from_list(texts),
-        processing_class=AutoTokenizer.from_pretrained(tmp_path / "own"),
-        peft_config=_lora(),
+    trainer, theirs = trainer_of_trl(
+        "KTO",
+        model,
+        tmp_path / "own",
+        {"prompt": "a", "completion": " b", "label": True},
+        loss_type=loss,
+        beta=BETA,
+        desirable_weight=GOOD,
+        undesirable_weight=BAD,
+        per_device_train_batch_size=ANSWERS,
     )
-    trainer.model.double()
-    names = {key.removeprefix("base_model.model."): key for key, _ in model.named_parameters()}
-    theirs = dict(trainer.model.named_parameters())
-    for key, each in model.named_parameters():
-        theirs[_of_trl(key, theirs)].data.copy_(each.data)
     if loss == "kto":  # as TRL's `_prepare_dataset` does it
         for number, row in enumerate(rows):
             row["KL_completion_ids"] = rows[number - 1]["completion_ids"]
-    trainer.model.train()
     expected = trainer.compute_loss(trainer.model, trainer.data_collator(rows))
     expected.backward()
 
     said = SAID if loss == "kto" else [*SAID, f"preference.loss={loss}"]
     found, gradients, noted = _by_brimful(model, tuning(*said), split, layout, 2)
 
-    assert names
     assert found == pytest.approx(float(expected.detach()), rel=1e-6)
-    of_trl = {key: theirs[_of_trl(key, theirs)].grad for key in gradients}
-    _assert_equal(gradients, of_trl)  # type: ignore[arg-type]
+    _assert_equal(gradients, {key: theirs[key].grad for key in gradients})
     told = trainer._metrics["train"]
     for key in ("chosen", "rejected"):
         # A small difference of sums as large as this mean, which are exact to 1e-6 of themselves.
@@ -204,24 +181,6 @@ def test_loss_rewards_and_gradients_are_those_of_trl(
     if loss == "kto":
         assert noted["kl"][0] == pytest.approx(told["kl"][-1], abs=1e-6 * nats)
         assert told["kl"][-1] > 0
-
-
-def _lora() -> Any:
-    import peft
-
-    return peft.LoraConfig(
-        r=RANK,
-        lora_alpha=2 * RANK,
-        lora_dropout=0.0,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
-
-
-def _of_trl(name: str, theirs: JsonDict) -> str:
-    """TRL's name of a parameter."""
-    (found,) = [key for key in theirs if key.removeprefix("base_model.model.") == name]
-    return found
 
 
 def test_a_pass_without_targets_has_no_loss(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from brimful.base.env import WHOLE_HEAP
-from contestant import KEPT, allocator_variables, and_memory_kept, fastest, setting
+from contestants.process import KEPT, allocator_variables, and_memory_kept, fastest, setting
 
 FAULTS = """
 import resource
