@@ -48,8 +48,9 @@ states of 8 bits: rounded_8bit and rounded_paged_8bit.
 """
 COMPILE_GAIN = {"cpu": 1.3, "mps": 1.0, "cuda": 1.85}
 """Most that a compiled step gains over an eager one where no passes were timed, whatever the
-roofline says: CPU measured on one with AMX (benchmarks/compare.py pretrain; 1.08 on one without, where
-products take longer); CUDA the largest published figure (nanoGPT, 250 to 135 ms); MPS not measured.
+roofline says: CPU measured on one with AMX (benchmarks/compare.py pretrain; 1.08 on one without,
+where products take longer); CUDA the largest published figure (nanoGPT, 250 to 135 ms); MPS not
+measured.
 """
 PASSES_OF_MANY_LENGTHS = frozenset({"packed", "padded", "document"})
 """Packings in which passes are as long as their texts make them."""
