@@ -118,7 +118,7 @@ def _train_with_brimful(worker: _Worker) -> None:
         worker.rewards.append(data._round.found["watched"]["reward"])
         return found
 
-    RewardedRunData.draw = draw  # type: ignore[method-assign]
+    RewardedRunData.draw = draw  # type: ignore[assignment]
     train_with_brimful(worker, OURS[worker.name])
 
 

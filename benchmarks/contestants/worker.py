@@ -232,7 +232,8 @@ def train_with_brimful(
 
     losses: list[float] = []
     meters: list[Meter] = []
-    run_session, guarded_update = training_session.run_session, loop.guarded_update
+    run_session = training_session.run_session  # type: ignore[attr-defined]
+    guarded_update = loop.guarded_update  # type: ignore[attr-defined]
 
     def started(setup: Any) -> Any:
         worker.begin(setup.model, setup.plan.precision)
