@@ -31,11 +31,11 @@ method: classify
 model: BASE
 sequence_length: 128
 batch: {sequences: 16}
-training: {steps: 100000}
+training: {steps: 5000}
 data: {path: TEXTS, validation: 0.01, long_documents: truncate}
 labels: {near_duplicates: null, preprocess: []}
 optimizer: {learning_rate: 5.0e-5, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.999}
-evaluation: {base: never, every: 100000}
+evaluation: {base: never, every: 5000}
 plan: {device: cpu, threads: 1}
 """
 BF16 = ", bf16"

@@ -32,10 +32,10 @@ model: BASE
 adapter: {rank: 16, alpha: 32}
 sequence_length: 512
 batch: {sequences: PAIRS}
-training: {steps: 100000}
+training: {steps: 5000}
 data: {path: ROWS, validation: 0.05}
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
-evaluation: {base: never, every: 100000}
+evaluation: {base: never, every: 5000}
 plan: {device: cpu, threads: 1}
 """
 FREELY: dict[str, Any] = {"gradient_checkpointing": False}

@@ -21,12 +21,12 @@ RECIPE = """
 name: pretrain-cpu
 sequence_length: 256
 batch: {sequences: 4}
-training: {steps: 100000}
+training: {steps: 5000}
 model: {architecture: llama, layers: 6, heads: 6, width: 384, mlp_width: 1024, tie_embeddings: false}
 tokenizer: {kind: bpe, vocabulary: 8192}
 data: {path: ["builtin:python-docs", "builtin:python-code"]}
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0}
-evaluation: {every: 100000}
+evaluation: {every: 5000}
 plan: {device: cpu, threads: 1}
 """
 """Its learning rate keeps gradients from exploding: at 1e-3 some steps have norms of 20 to 70, and

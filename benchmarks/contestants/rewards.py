@@ -31,11 +31,11 @@ model: BASE
 adapter: {rank: 16, alpha: 32}
 sequence_length: 160
 batch: {sequences: ANSWERS}
-training: {steps: 100000}
+training: {steps: 5000}
 data: {path: ROWS, validation: 0.05}
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
 rewards: {verifiers: {regex: 1.0}, samples_per_prompt: 8, max_new_tokens: TOKENS}
-evaluation: {base: never, every: 100000}
+evaluation: {base: never, every: 5000}
 plan: {device: cpu, threads: 1}
 """
 FREELY: dict[str, Any] = {"gradient_checkpointing": False}

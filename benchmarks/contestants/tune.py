@@ -41,12 +41,14 @@ method: sft
 model: BASE
 sequence_length: 512
 batch: {sequences: 8}
-training: {steps: 100000}
-data: {path: DATA, validation: 0.05, max_documents: 1500, long_documents: drop}
+training: {steps: 5000}
+data: {path: DATA, validation: 0.05LIMITS}
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
-evaluation: {base: never, every: 100000}
+evaluation: {base: never, every: 5000}
 plan: {device: cpu, threads: 1}
 """
+OF_PUBLISHED = ", max_documents: 1500, long_documents: drop"
+"""How many examples a published model is tuned on, and what becomes of those above 512 tokens."""
 PACKED = {
     "gradient_checkpointing": False,
     "packing": True,
@@ -98,7 +100,8 @@ class Tuning(Comparison):
         from brimful.recipe import load
 
         text = RECIPE.replace("BASE", str(folder / "base")).replace("DATA", options.data)
-        (folder / "recipe.yaml").write_text(text)
+        limits = OF_PUBLISHED if options.model else ""
+        (folder / "recipe.yaml").write_text(text.replace("LIMITS", limits))
         recipe = load(str(folder / "recipe.yaml"))
         if options.model:
             known = Path(options.model)
