@@ -4,6 +4,7 @@ in `benchmarks/pages`.
     python benchmarks/tables.py measured > docs/measured.md
     python benchmarks/tables.py ablation        # the table of docs/okadfa.md
     python benchmarks/tables.py environments    # the table of docs/install.md
+    python benchmarks/tables.py guides_trained  # the section of docs/guides.md that needs no plans
 """
 
 import json
@@ -36,8 +37,8 @@ MOVED = {
 """What makes a record now, by the script that made it."""
 
 
-def page(name: str) -> str:
-    """Return a page or table as Markdown; every figure comes from a record."""
+def page(name: str, **figures: Any) -> str:
+    """Return a page or table as Markdown; every figure comes from a record, or from what is given."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "pages"),
         undefined=jinja2.StrictUndefined,
@@ -45,7 +46,7 @@ def page(name: str) -> str:
         lstrip_blocks=True,
         autoescape=jinja2.select_autoescape(),  # of HTML alone
     )
-    environment.globals |= {"record": record, "source": source, "records_of": records_of}
+    environment.globals |= {"record": record, "source": source, "records_of": records_of, **figures}
     environment.filters |= {"median": statistics.median, "spread": spread, "interval": interval}
     return environment.get_template(f"{name}.md.j2").render()
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import runpy
 import tomllib
 from pathlib import Path
 from typing import get_args
@@ -141,18 +140,16 @@ def test_docs_recipes_md_lists_every_key(monkeypatch: pytest.MonkeyPatch, capsys
 
 @pytest.mark.parametrize(
     ("document", "page"),
-    [("measured", "measured"), ("okadfa", "ablation"), ("install", "environments")],
+    [
+        ("measured", "measured"),
+        ("okadfa", "ablation"),
+        ("install", "environments"),
+        ("guides", "guides_trained"),
+    ],
 )
 def test_figures_are_those_of_the_records(document: str, page: str) -> None:
     assert tables.page(page).strip() in (ROOT / "docs" / f"{document}.md").read_text("utf-8"), (
         f"update docs/{document}.md: python benchmarks/tables.py {page}"
-    )
-
-
-def test_what_the_guides_models_gave_here_is_that_of_the_records() -> None:
-    section = runpy.run_path(str(ROOT / "benchmarks" / "guides_trained.py"))["section"]()
-    assert section in (ROOT / "docs" / "guides.md").read_text(encoding="utf-8"), (
-        "update the section in docs/guides.md: python benchmarks/guides_trained.py"
     )
 
 
