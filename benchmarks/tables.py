@@ -33,6 +33,7 @@ MOVED = {
     "code_offline.py": "learned.py",
     "code_smollm2.py": "learned.py",
     "rft_offline.py": "learned.py",
+    "moderation_offline.py": "moderation.py",
 }
 """What makes a record now, by the script that made it."""
 
