@@ -2,8 +2,7 @@
 changed without a word.
 
     python benchmarks/corruption.py [--trials 400] [--seed 0] [--minutes 10] [--folder FOLDER]
-                                    [--share 1/2] [--only PATTERN] [--numbers N...] [--again]
-                                    [--record NAME]
+                                    [--only PATTERN] [--record NAME]
 
 Finished and unfinished runs of every kind are made once, and mirrors of runs, a study, a chain of
 rounds, a drawing of samples, bases of runs and a cache (damaged_runs.py). A trial copies one of them, damages one file of
@@ -12,10 +11,9 @@ asks the verbs that answer from it. The answers are compared with those of the u
 differs between two undamaged copies is not compared. What a refusal advises is done, and everything
 is asked again. Verbs run in this process. A folder in memory (such as /dev/shm) makes trials faster.
 
-With a folder, results are kept there: a trial that has one is not made again, so that a campaign
-can be stopped and go on, and several commands can each make a share of it (1/2 and 2/2). `--again`
-makes those anew that ended badly. The record has the newest result of each trial of the folder,
-whatever its seed.
+With a folder, results are kept there: a trial that has one is not made again unless it ended badly,
+so that a campaign can be stopped and go on. The record has the newest result of each trial of the
+folder, whatever its seed.
 """
 
 import argparse
@@ -285,24 +283,14 @@ def read_results(path: Path) -> list[Trial]:
     return [Trial(**{**row, "where": tuple(row["where"])}) for row in rows]
 
 
-def numbers_to_do(options: argparse.Namespace, results: Sequence[Trial]) -> list[int]:
-    """Return the numbers of the trials that this command makes."""
-    newest = {trial.number: trial for trial in results}
-    bad = {number for number, trial in newest.items() if trial.is_bad}
-    wanted = options.numbers or (sorted(bad) if options.again else range(options.trials))
-    done = newest.keys() - (bad if options.again else ())
-    share, of = map(int, options.share.split("/"))
-    return [number for number in wanted if number not in done and number % of == share - 1]
-
-
 def make_trials(options: argparse.Namespace, folder: Path) -> None:
     """Make the trials that are to be done in a folder, and append their results."""
     path = folder / RESULTS
-    of_seed = [trial for trial in read_results(path) if trial.seed == options.seed]
-    numbers = numbers_to_do(options, of_seed)
-    made = folder / f"made-{options.share.replace('/', '-of-')}"
+    newest = {(trial.seed, trial.number): trial for trial in read_results(path)}
+    done = {which for which, trial in newest.items() if not trial.is_bad}
+    numbers = [each for each in range(options.trials) if (options.seed, each) not in done]
     with quickened(rates_of(folder)):
-        runs = prepare(made, options.only)
+        runs = prepare(folder / "made", options.only)
         baseline = functools.cache(Baseline.of)
         gc.collect()
         gc.freeze()  # what was imported is not looked through again in every trial
@@ -325,9 +313,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, help="no trial starts after these")
     parser.add_argument("--only", default="", help="pattern of runs' names")
     parser.add_argument("--folder", type=Path, help="keeps runs and results there")
-    parser.add_argument("--share", default="1/1", help="which part of the trials, of how many")
-    parser.add_argument("--numbers", type=int, nargs="+", help="only these trials")
-    parser.add_argument("--again", action="store_true", help="make those anew that ended badly")
     parser.add_argument("--record", default="corruption", help="its name")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
 """Kill runs of every kind with SIGKILL, finish each by the same command, and compare all that
 counts with an undisturbed run, bit for bit.
 
-    python benchmarks/kill.py [--trials 1000] [--kinds documents lora] [--folder FOLDER] [--further]
+    python benchmarks/kill.py [--trials 1000] [--kinds documents lora] [--folder FOLDER]
 
 A kind is one command: a run of each kind and method, a base that is trained first, a study, rounds
 of rejection sampling, an evaluation, an export, LoRA on a published model, two ranks. A trial begins with an
@@ -21,9 +21,6 @@ got into a file would show. A run that ended before its first kill is no trial.
 
 With a folder, trials whose results lie there are not made again, but those that were odd are: they
 are mended by then, or still odd. Each result names the commit that it was made with.
-
-`--further` adds to the committed record, whose single results are not kept: its odd trials are made
-again, and then new ones, numbered on from its last.
 
 To be quick, one process imports everything and forks for each start. It has no threads when it
 forks; a forked process starts those of a run itself. What the page cache holds survives a kill:
@@ -60,7 +57,7 @@ from typing import Any
 import psutil
 
 import brimful
-from record import RECORDS, commit, without_folders, write_record
+from record import commit, write_record
 
 RECIPE = """
 name: run
@@ -599,7 +596,7 @@ def import_all(names: Iterable[str]) -> None:
         raise SystemExit(f"{num_threads} threads: a process with threads must not fork")
 
 
-def work(root: Path, kinds: Sequence[str], trials: int, until: float, *, is_further: bool) -> None:
+def work(root: Path, kinds: Sequence[str], trials: int, until: float) -> None:
     """In a process of its own: make the undisturbed runs, or, where they are, the trials."""
     import torch
 
@@ -630,9 +627,7 @@ def work(root: Path, kinds: Sequence[str], trials: int, until: float, *, is_furt
     benches = {kind: Bench(root, kind) for kind in wholes}
     quick = [kind for kind in wholes if kind != PUBLISHED]
     done, made_with = {each["number"] for each in _results(root) if not each["odd"]}, commit()
-    for number in _numbers(trials, kinds, is_further=is_further):
-        if number in done:
-            continue
+    for number in (each for each in range(trials) if each not in done):
         if time.time() > until:
             return
         kind = quick[number % len(quick)]
@@ -643,21 +638,6 @@ def work(root: Path, kinds: Sequence[str], trials: int, until: float, *, is_furt
         print(f"{number} {kind}: {result['kills']}: {result['odd'] or 'equal'}", flush=True)
         with open(root.parent / RESULTS, "a") as file:
             file.write(json.dumps(result) + "\n")
-
-
-def _numbers(trials: int, kinds: Sequence[str], *, is_further: bool) -> list[int]:
-    """Return the numbers of the trials, in order."""
-    if not is_further:
-        return list(range(trials))
-    before = _record()
-    first = before["trials"] + before["left_out_as_the_run_ended_before_a_kill"]
-    again = [each["number"] for each in before["odd"] if each["kind"] in kinds]
-    return [*again, *range(first, first + trials)]
-
-
-def _record() -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((RECORDS / "kill.json").read_text())
-    return record
 
 
 def _file_of(root: Path, kind: str) -> Path:
@@ -676,13 +656,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6, help="No new trial after these.")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--folder", type=Path, help="Holds the results, and trials that are odd.")
-    parser.add_argument("--further", action="store_true", help="Add to the committed record.")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         root, trials, until = options.work
-        is_further = options.further
-        work(Path(root), options.kinds, int(trials), float(until), is_further=is_further)
+        work(Path(root), options.kinds, int(trials), float(until))
         return
     until = time.time() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="kill-") as temporary:
@@ -691,10 +669,12 @@ def main() -> None:
         root.mkdir(parents=True)
         for trials in (0, options.trials):
             words = [str(root), str(trials), str(until), "--kinds", *options.kinds]
-            words += ["--further"] * options.further
             command = [sys.executable, __file__, "--work", *words]
             subprocess.run(command, env=os.environ | NO_THREADS, check=True)
-        _write((with_record if options.further else summary)(_results(root)))
+        values = summary(_results(root))
+    print(f"{values['equal']} of {values['trials']} equal, {values['kills']} kills")
+    print(write_record("kill", values))
+    raise SystemExit(values["equal"] != values["trials"])
 
 
 def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
@@ -725,41 +705,6 @@ def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
         "odd": [trial for trial in trials if trial["odd"]],
         "killed_at": dict(kills.most_common()),
     }
-
-
-def added(before: Any, further: Any) -> Any:
-    """Return two summaries as one: numbers added, lists joined, key by key."""
-    if not isinstance(before, dict):
-        return before + further
-    return before | {
-        key: added(before[key], value) if key in before else value for key, value in further.items()
-    }
-
-
-def with_record(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the committed record's values and those of further results as one. Trials of the
-    record that were odd and made again stay counted as they were, and are named beside it.
-    """
-    before = _record()
-    odd = {each["number"] for each in before["odd"]}
-    further = summary([each for each in results if each["number"] not in odd])
-    counted = added({key: before[key] for key in further}, further)
-    command = " ".join(map(without_folders, sys.argv[1:]))
-    parts = before.get("parts") or [{key: before[key] for key in ("command", "trials")}]
-    return {
-        **counted,
-        "odd_made_again": [
-            *before.get("odd_made_again", ()),
-            *(each for each in results if each["number"] in odd),
-        ],
-        "parts": [*parts, {"command": command, "trials": further["trials"]}],
-    }
-
-
-def _write(values: dict[str, Any]) -> None:
-    print(f"{values['equal']} of {values['trials']} equal, {values['kills']} kills")
-    print(write_record("kill", values))
-    raise SystemExit(values["equal"] != values["trials"])
 
 
 if __name__ == "__main__":

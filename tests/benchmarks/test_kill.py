@@ -5,7 +5,7 @@ from pathlib import Path
 
 from json_lines import write_rows
 
-from kill import added, differences, facts
+from kill import differences, facts
 
 
 def _run(folder: Path, *, loss: float = 1.5, seconds: float = 0.1) -> Path:
@@ -39,14 +39,3 @@ def test_a_number_a_weight_and_a_missing_file_count(tmp_path: Path) -> None:
 
     names = ("metrics.jsonl", "report.html", "samples.jsonl", "scores.json")
     assert differences(facts(one), facts(other)) == [newest, *(f"runs/run/{n}" for n in names)]
-
-
-def test_summaries_are_added_number_by_number() -> None:
-    before = {"trials": 3, "by_kind": {"lora": {"equal": 2}}, "odd": [{"number": 1}]}
-    further = {"trials": 2, "by_kind": {"lora": {"equal": 1}, "qlora": {"equal": 1}}, "odd": []}
-
-    assert added(before, further) == {
-        "trials": 5,
-        "by_kind": {"lora": {"equal": 3}, "qlora": {"equal": 1}},
-        "odd": [{"number": 1}],
-    }
