@@ -1,6 +1,5 @@
 """Attack surfaces that no other campaign reaches, with values drawn from a seed: a hub and a package
-index that lie, the start again with another allocator, a forked process that is killed, cells of
-notebooks, names that carry escapes, settings of PEFT, task names of lm-eval.
+index that lie, and the start again with another allocator.
 
     python benchmarks/surfaces.py [--seed 0] [--trials 60] [--only WORD] [--minutes 0.75]
 
@@ -10,9 +9,7 @@ nothing of what the attacker wanted happens. Writes records/surfaces.json; exits
 
 import argparse
 import contextlib
-import functools
 import gzip
-import importlib
 import json
 import os
 import random
@@ -37,13 +34,9 @@ from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
 from brimful.chains import hub_push
 from brimful.data import hub
-from brimful.data.prepared_ahead import PreparingProcess
-from brimful.evaluation.lm_eval import require_lm_eval
-from brimful.evaluation.task import checked_tasks
 from brimful.model import catalog
 from brimful.model.obtained import folder_of_model
-from brimful.notebook import cell, takeaway
-from brimful.recipe.adapter_folder import KNOWN, NEUTRAL, base_and_section
+from brimful.notebook import takeaway
 from record import RECORDS, write_record
 
 LONGEST_S = 20.0
@@ -65,8 +58,6 @@ ODD = (
     "'",
 )
 """What stands in names: titles, cleared screens, HTML, turned text."""
-SENT = b"TOP SECRET"
-"""In files outside of what may be read."""
 
 
 class Liar(BaseHTTPRequestHandler):
@@ -291,150 +282,6 @@ def started_again(drawn: random.Random, folder: Path) -> str:
     return "" if process.returncode in (-9, -15) or out == right else f"{words} {own}: {out}"
 
 
-def forked(drawn: random.Random, folder: Path) -> str:
-    """The process that prepares ahead, killed, out of memory, stopped short, or left by its parent."""
-    fault = drawn.choice(("killed", "memory", "raises", "paused", "left"))
-
-    def work(report: Callable[..., None]) -> None:
-        for number in range(drawn.randrange(1, 2000)):
-            report("a", number, None)
-        if fault == "memory":
-            raise MemoryError
-        if fault == "raises":
-            raise ValueError
-        time.sleep(0 if fault == "paused" else 60)
-
-    if fault == "left":
-        parent = os.fork()
-        if parent == 0:
-            process = PreparingProcess(work)
-            (folder / "pid").write_text(str(process._process), encoding="utf-8")
-            os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(parent, 0)
-        state = Path("/proc", (folder / "pid").read_text(encoding="utf-8"), "stat")
-        end_s, lives = time.monotonic() + LONGEST_S, True
-        while lives and time.monotonic() < end_s:
-            time.sleep(0.01)
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                lives = state.read_text(encoding="utf-8").split()[2] != "Z"
-                continue
-            lives = False
-        return "it outlived its parent" if lives else ""
-    process = PreparingProcess(work)
-    pid = process._process or 0
-    time.sleep(drawn.random() / 20)
-    if fault == "paused":
-        with process.paused(), contextlib.suppress(ProcessLookupError):  # it had ended
-            os.kill(pid, drawn.choice((signal.SIGKILL, signal.SIGCONT)))
-    elif fault == "killed":
-        os.kill(pid, signal.SIGKILL)
-    process.wait(lambda *_: None)
-    process.end()
-    return f"{fault}: a zombie" if Path(f"/proc/{pid}").exists() else ""
-
-
-def in_cell(drawn: random.Random, folder: Path) -> str:
-    """What notebooks show and pack of runs and addresses with odd names, and folders with links."""
-    run = folder / "runs" / (drawn.choice(ODD).replace("/", "_") + drawn.choice(("", ".x")))
-    (run / "model").mkdir(parents=True)
-    (run / "model" / "config.json").write_text("{}", encoding="utf-8")
-    (folder / "secret").write_bytes(SENT)
-    trap = drawn.choice(("none", "link", "folder", "pipe"))
-    if trap == "link":
-        (run / "notes").symlink_to(folder / "secret")
-    elif trap == "folder":
-        (run / "notes").symlink_to(folder, target_is_directory=True)
-    elif trap == "pipe":
-        os.mkfifo(run / "notes")
-    shown: list[dict[str, str]] = []
-    with (
-        patch.object(cell, "require_notebook"),
-        patch.object(takeaway, "require_notebook"),
-        patch.object(cell, "_display", lambda: lambda data, **_: shown.append(data)),
-        patch.object(takeaway, "run_command"),
-        patch.object(takeaway, "send", lambda *_, **__: "https://hub/" + drawn.choice(ODD)),
-        contextlib.chdir(folder),
-    ):
-        path = takeaway.download(run)
-        takeaway.push(run, "ada/x")
-    if any(bad in data.get("text/html", "") for data in shown for bad in ("<script", "<img")):
-        return "HTML of others in a page"
-    with zipfile.ZipFile(path) as archive:
-        kept = b"".join(archive.read(name) for name in archive.namelist())
-    return f"{trap}: a file from outside was packed" if SENT in kept else ""
-
-
-def with_peft(drawn: random.Random, folder: Path) -> str:
-    """Adapters whose settings have a key that brimful does not know, at a value that asks for
-    something.
-    """
-    from peft import LoraConfig
-    from safetensors.numpy import save
-
-    keys = sorted(LoraConfig(r=4).to_dict().keys() - KNOWN)
-    made = "".join(drawn.choices("abcdefghij_", k=8))
-    key = drawn.choice((*keys, "use_" + made, made + "_config", made))
-    value: Any = drawn.choice(
-        (True, 1, 0.5, "x", [1], {"a": 1}, [[]], {"a": None}, -1, 1e300, "False")
-    )
-    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8}
-    settings |= {"target_modules": ["q_proj"], "base_model_name_or_path": "x/y", key: value}
-    (folder / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    (folder / "adapter_model.safetensors").write_bytes(save({}))
-    try:
-        base_and_section(folder)
-    except BrimfulError as error:
-        return "" if key in str(error) else f"{key} is not named: {error}"
-    return "" if value in NEUTRAL else f"{key}: {value!r} was taken"
-
-
-@functools.cache
-def _known_tasks(manager: Callable[[], Any]) -> Any:
-    """The harness's list of tasks, which takes it long to read."""
-    return manager()
-
-
-def with_task(drawn: random.Random, folder: Path) -> str:
-    """Names of lm-eval's tasks that are files, with code beside them."""
-    (folder / "utils.py").write_text(f"open({str(folder / 'ran')!r}, 'w')", encoding="utf-8")
-    (folder / "task.yaml").write_text("task: t\ndoc_to_text: !function utils.f\n", encoding="utf-8")
-    odd = (
-        "task.yaml",
-        "./task.yaml",
-        ".",
-        "",
-        "..",
-        str(folder),
-        str(folder / "task.yaml"),
-        "task",
-        "utils.f",
-        "*",
-    )
-    name = drawn.choice(odd) + drawn.choice(("", "", "/", "\0", ",arc_easy", "\n"))
-    tasks = importlib.import_module("lm_eval.tasks")
-    manager = functools.partial(_known_tasks, tasks.TaskManager)
-    with contextlib.chdir(folder), patch.object(tasks, "TaskManager", manager):
-        try:
-            require_lm_eval(checked_tasks([f"lm-eval:{name}"])[1])
-            outcome = f"{name!r} was taken"
-        except BrimfulError:
-            outcome = ""
-    return "code ran" if (folder / "ran").exists() else outcome
-
-
-def shown_text(drawn: random.Random, folder: Path) -> str:
-    """Texts of a model, with escapes of every kind, as `printable` lets them through."""
-    letters = [
-        chr(drawn.choice((drawn.randrange(0xA0), drawn.randrange(0x2000, 0x2070))))
-        for _ in range(40)
-    ]
-    text = printable("".join(letters) + "\x1b]0;t\x07\x9b2J\x90q\x9c")
-    bad = {
-        each for each in text if (ord(each) < 32 and each not in "\t\n") or 0x7F <= ord(each) < 0xA0
-    }
-    return f"{bad}" if bad else ""
-
-
 CONFIG = json.dumps(
     {
         "model_type": "llama",
@@ -447,11 +294,6 @@ CONFIG = json.dumps(
 ).encode()
 SURFACES: dict[str, Callable[[random.Random, Path], str]] = {
     "start again": started_again,
-    "forked": forked,
-    "notebook": in_cell,
-    "PEFT keys": with_peft,
-    "lm-eval names": with_task,
-    "escapes": shown_text,
     "export --push": pushed,
     "models get": got,
     "hub answers": asked,
