@@ -1,20 +1,18 @@
 """Peak memory of real Trainers' own steps on this CPU beside the prediction.
 
-    python -m venv TRL && TRL/bin/pip install -c constraints.txt -r
-    benchmarks/finetune-requirements.txt TRL/bin/python benchmarks/trainer_jobs.py [--only WORDS]
+    python benchmarks/trainer_jobs.py [--only WORDS]
 
 Rules: the prediction is made before the first step, by rehearsing the trainer's loop without values
 on the largest micro-batch of the run; then the same trainer trains, all of its steps under torch's
 profiler, whose allocation events are summed. Both count bytes as asked for. Models have random
 weights. One thread. The data order is one whose largest micro-batch comes neither in the first
 step, which has no optimizer states yet, nor as the first of an accumulated one, which finds no
-gradients: a run of four steps could end without ever needing what a longer one does. Jobs of TRL need it installed, and are left out otherwise; then no record is
-written. Fails where a peak is off by more than `TOLERANCE`.
+gradients: a run of four steps could end without ever needing what a longer one does. Fails where a
+peak is off by more than `TOLERANCE`; a record is written of all jobs.
 """
 
 import argparse
 import gc
-import importlib.util
 import logging
 import sys
 import tempfile
@@ -309,10 +307,9 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    has_trl = importlib.util.find_spec("trl") is not None
     rows = []
     for name, job in jobs().items():
-        if options.only in name and (has_trl or name.startswith("Trainer")):
+        if options.only in name:
             rows.append({"job": name, **measure(job())})
             row = rows[-1]
             print(
@@ -324,7 +321,7 @@ def main() -> None:
             gc.collect()
     errors = [abs(row["error_percent"]) for row in rows]
     print(f"{len(rows)} jobs: median error {np.median(errors):.4f} %, worst {max(errors):.4f} %")
-    if has_trl and not options.only:
+    if not options.only:
         versions = {name: metadata.version(name) for name in ("trl", "accelerate", "peft")}
         print(
             write_record(

@@ -132,7 +132,7 @@ def compare(kind: Comparison, folder: Path, options: argparse.Namespace) -> None
         each.quit()
     kind.repeat(start, told, options)
     found = Found(about, losses, seconds, told)
-    results = {name: _result(kind, name, found) for name in seconds}
+    results = {name: result(kind, name, found) for name in seconds}
     for name, result in results.items():
         print(name, json.dumps(result))
     values = {
@@ -148,7 +148,7 @@ def compare(kind: Comparison, folder: Path, options: argparse.Namespace) -> None
         print(write_record(of_this_kind_of_cpu(kind.record_name(options)), values))
 
 
-def _result(kind: Comparison, name: str, found: Found) -> dict[str, Any]:
+def result(kind: Comparison, name: str, found: Found) -> dict[str, Any]:
     """Return how quick a contestant is beside the other tool as it comes and at its best, what it
     told, and whether it counts.
     """

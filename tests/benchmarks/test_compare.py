@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from brimful.base.env import WHOLE_HEAP
 from contestants.process import KEPT, allocator_variables, and_memory_kept, fastest, setting
+from contestants.rounds import Comparison, Found, result
 
 FAULTS = """
 import resource
@@ -44,3 +46,27 @@ def test_the_fastest_of_the_others_is_the_one_to_beat() -> None:
 
     assert fastest(seconds) == f"Trainer{KEPT}"
     assert fastest({"brimful": [1.0], "brimful, fp32": [2.0]}) == "brimful"
+
+
+class _Kind(Comparison):
+    record, unit, names = "kind", "steps", ("Trainer", f"Trainer{KEPT}", "pipeline", "brimful")
+
+    def default(self, name: str) -> str:
+        return "pipeline" if name == "pipeline" else "Trainer"
+
+    def judge(self, name: str, found: Found) -> dict[str, Any]:
+        return found.equal_loss(name, "Trainer", 0.1)
+
+
+def test_a_contestant_is_compared_with_its_own_rivals_and_counts_where_its_loss_is_theirs() -> None:
+    """The pipeline is quicker, but does other work."""
+    seconds = {"Trainer": [4.0], f"Trainer{KEPT}": [2.0], "pipeline": [0.1], "brimful": [1.0]}
+    losses = {name: [9.0] * 5 + [1.0] * 10 for name in seconds} | {"pipeline": [2.0] * 10}
+    found = Found({}, losses, seconds, {name: {"precision": "fp32"} for name in seconds})
+
+    ours, other = (result(_Kind(), name, found) for name in ("brimful", "pipeline"))
+
+    assert ours["best_of_others"] == f"Trainer{KEPT}"
+    assert ours["speed_over_default"]["median"] == 4
+    assert ours["speed_over_best"]["median"] == 2
+    assert (ours["precision"], ours["valid"], other["valid"]) == ("fp32", True, False)
