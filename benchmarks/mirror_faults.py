@@ -299,18 +299,11 @@ class Bench:
             other = f"run.mirror={self.folder / f'other{number}'}"
             status = _in_a_child(partial(_train, self.recipe(f"last{number}", other), log))
         is_told = could_end or code == signal.SIGKILL or "may not end" in told
-        told = log.read_text()
-        loaded, folder = _loaded(told), self.folder / f"last{number}" / "run"
-        odd = [f"ended with {status}: {told[-300:]}"]
-        if status == 0:
-            odd = _differences(folder, self.undisturbed)
+        odd, loaded = self._judged(number, status, log, claim)
         if not is_told:
             odd.append("it was not told that the process cannot end")
         if not went_on:
             odd.append(f"training did not go on: it ended with {code}")
-        if loaded != "finished" and int(loaded or 0) < claim:
-            odd.append(f"step {claim} was called durable, {loaded} was loaded")
-        shutil.rmtree(folder.parent, ignore_errors=True)
         return {
             "kind": fault,
             "killed": [code == signal.SIGKILL],
@@ -347,29 +340,34 @@ class Bench:
         status = _in_a_child(
             partial(_train, self.recipe(f"last{number}", f"run.mirror={mirror}"), log)
         )
-        folder = self.folder / f"last{number}" / "run"
-        told = log.read_text()
-        loaded = _loaded(told)
-        odd = (
-            [f"ended with {status}: {told[-300:]}"]
-            if status
-            else _differences(folder, self.undisturbed)
-        )
-        if claimed is not None and claimed.finished and loaded != "finished":
-            odd.append(f"the finished run was called durable, {loaded} was loaded")
-        if (
-            claimed is not None
-            and claimed.durable_step is not None
-            and loaded != "finished"
-            and int(loaded or 0) < claimed.durable_step
-        ):
-            odd.append(f"step {claimed.durable_step} was called durable, {loaded} was loaded")
-        for path in (mirror, self.folder / f"last{number}"):
-            shutil.rmtree(path, ignore_errors=True)
-        claim = (
-            None if claimed is None else "finished" if claimed.finished else claimed.durable_step
-        )
+        claim = None
+        if claimed is not None:
+            claim = "finished" if claimed.finished else claimed.durable_step
+        odd, loaded = self._judged(number, status, log, claim)
+        shutil.rmtree(mirror, ignore_errors=True)
         return {"kind": kind, "killed": killed, "claimed": claim, "loaded": loaded, "odd": odd}
+
+    def _judged(
+        self, number: int, status: int, log: Path, claim: int | str | None
+    ) -> tuple[list[str], int | str | None]:
+        """Return what is odd about the session on the last machine, and what it loaded.
+
+        Args:
+            status: How it ended.
+            log: What it said.
+            claim: The step that was called durable before, or `finished`.
+        """
+        told, folder = log.read_text(), self.folder / f"last{number}" / "run"
+        odd, loaded = [f"ended with {status}: {told[-300:]}"], _loaded(told)
+        if status == 0:
+            odd = _differences(folder, self.undisturbed)
+        reached, called = (
+            math.inf if each == "finished" else int(each or 0) for each in (loaded, claim)
+        )
+        if reached < called:
+            odd.append(f"{claim} was called durable, {loaded} was loaded")
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        return odd, loaded
 
 
 def _newer(
@@ -396,36 +394,40 @@ def _note_removal(path: Path) -> None:
     path.write_text(str(time.time()))
 
 
-def _train_with_fault(recipe: Recipe, log: Path, files: FaultyFiles) -> None:
-    real = optim.guarded_update
+def _train_slowly(
+    recipe: Recipe, log: Path, mirror: Callable[..., Any], before: Callable[[int], None]
+) -> None:
+    """Train with a mirror of another make, with time to copy in each step; `before` is called
+    before each update.
+    """
+    real, steps = optim.guarded_update, itertools.count()
 
     def slow(*arguments: Any, **options: Any) -> Any:
+        before(next(steps))
         time.sleep(STEP_S)
         return real(*arguments, **options)
 
     loop.guarded_update = slow  # type: ignore[attr-defined]
-    files.arm()
-    opening.Mirror = partial(Mirror, files=files, patience=IMPATIENT)  # type: ignore[assignment,attr-defined]
+    opening.Mirror = mirror  # type: ignore[assignment,attr-defined]
     _train(recipe, log)
+
+
+def _train_with_fault(recipe: Recipe, log: Path, files: FaultyFiles) -> None:
+    files.arm()
+    mirror = partial(Mirror, files=files, patience=IMPATIENT)
+    _train_slowly(recipe, log, mirror, lambda step: None)
 
 
 def _train_on_drive(
     recipe: Recipe, log: Path, strike: Callable[[int], None], kill_after_s: float | None
 ) -> None:
-    real, steps = optim.guarded_update, itertools.count()
-
-    def slow(*arguments: Any, **options: Any) -> Any:
-        step = next(steps)
+    def before(step: int) -> None:
         if step == 0 and kill_after_s is not None:
             signal.setitimer(signal.ITIMER_REAL, kill_after_s)
         strike(step)
-        time.sleep(STEP_S)
-        return real(*arguments, **options)
 
-    loop.guarded_update = slow  # type: ignore[attr-defined]
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    opening.Mirror = partial(Mirror, patience=IMPATIENT)  # type: ignore[assignment,attr-defined]
-    _train(recipe, log)
+    _train_slowly(recipe, log, partial(Mirror, patience=IMPATIENT), before)
 
 
 def _ended_or_released(child: int, drive: Drive) -> tuple[int, bool]:

@@ -1,11 +1,10 @@
 """Sampling of a published model: brimful's engine beside transformers and llama.cpp's server.
 
 Contestants: brimful as rounds of sampling and tasks use it, with products in bf16 where the processor
-has instructions for it, and in fp32; transformers' continuous batching (`generate_batch`), samples of
-a prompt as requests of their own; `generate` with num_return_sequences and a KV cache; llama.cpp's
-server (--llama-server), built for this processor, the matrices as Q8_0, a prompt with all its samples
-one request; counted is the server's CPU time alone. Settings of others (`TRIED`) are the quickest of
-those tried (docs/log, 26 November).
+has instructions for it, and in fp32; transformers' `generate` with num_return_sequences and a KV cache
+(continuous batching was slower, docs/log, 26 November); llama.cpp's server (--llama-server), built for
+this processor, the matrices as Q8_0, a prompt with all its samples one request; counted is the
+server's CPU time alone. Settings of others (`TRIED`) are the quickest of those tried.
 
 Questions are those of builtin:unit-conversion in the model's chat template, another part of 64 each
 round. End-of-text is ignored, so every text has the same number of tokens for everyone, and all
@@ -40,12 +39,12 @@ TEMPERATURE, GATE_DEVIATIONS = 0.7, 3.0
 END_ID = 2
 """SmolLM2's end-of-text, for padding."""
 OURS = {"brimful": "auto", "brimful, fp32": "fp32"}
-CONTINUOUS, BATCHED = "transformers, continuous batching", "transformers, batched"
+BATCHED = "transformers, batched"
 LLAMA = "llama.cpp server, Q8_0"
 """In bf16 it wrote 140 tokens/s where Q8_0 wrote 310 and 352 (n = 2, docs/log)."""
-TRIED = {CONTINUOUS: ("bfloat16", 32), BATCHED: ("bfloat16", 2), LLAMA: ("q8_0", 32)}
-"""Type of the weights; and requests, prompts or slots at once."""
-SHARE = {"brimful, fp32": 4, CONTINUOUS: 8, BATCHED: 8, LLAMA: 4}
+TRIED = {BATCHED: ("bfloat16", 2), LLAMA: ("q8_0", 32)}
+"""Type of the weights; and prompts or slots at once."""
+SHARE = {"brimful, fp32": 4, BATCHED: 8, LLAMA: 4}
 """One prompt in so many."""
 Written = list[tuple[list[int], list[int]]]
 """Prompts and what was written behind them."""
@@ -55,7 +54,7 @@ class Sampling(Comparison):
     """Of tokens."""
 
     record, unit, rounds, warm_up = "sampling_published", "tokens", 5, 1
-    names = (CONTINUOUS, BATCHED, LLAMA, *OURS)
+    names = (BATCHED, LLAMA, *OURS)
     options = (
         ("model", "smollm2-135m-instruct", "short name or folder"),
         ("llama-server", "", "program of llama.cpp's server; without it, it is left out"),
@@ -158,8 +157,7 @@ class _Worker(Worker):
             model = self.model_in("float32")
             return ours(model, prompts, seed, self.tokens, OURS[self.name])
         dtype, at_once = TRIED[self.name]
-        way = continuous if self.name == CONTINUOUS else batched
-        return way(self.model_in(dtype), at_once, prompts, seed, self.tokens)
+        return batched(self.model_in(dtype), at_once, prompts, seed, self.tokens)
 
     def model_in(self, dtype: str) -> Any:
         """The model in a type, as the contestant loads it."""
@@ -210,32 +208,6 @@ def ours(model: Any, prompts: list[list[int]], seed: int, tokens: int, precision
     return [(list(request.prompt_ids), generation.token_ids) for request, generation in stream]
 
 
-DRAWN = {"do_sample": True, "temperature": TEMPERATURE, "top_k": 0, "top_p": 1.0}
-
-
-def continuous(
-    model: Any, at_once: int, prompts: list[list[int]], seed: int, tokens: int
-) -> Written:
-    """transformers' continuous batching; its cache is as large as everything that runs at once."""
-    from transformers import GenerationConfig
-    from transformers.generation.configuration_utils import ContinuousBatchingConfig
-
-    config = GenerationConfig(max_new_tokens=tokens, eos_token_id=-1, pad_token_id=END_ID, **DRAWN)
-    page, longest = 32, max(map(len, prompts)) + tokens
-    batching = ContinuousBatchingConfig(
-        page_size=page,
-        num_blocks=at_once * (longest // page + 2),
-        max_batch_tokens=1024,
-        max_requests_per_batch=at_once,
-        seed=seed,
-    )
-    requests = [prompt for prompt in prompts for _ in range(SAMPLES)]
-    written = model.generate_batch(
-        requests, generation_config=config, continuous_batching_config=batching
-    )
-    return [(list(each.prompt_ids), list(each.generated_tokens)) for each in written.values()]
-
-
 def batched(model: Any, at_once: int, prompts: list[list[int]], seed: int, tokens: int) -> Written:
     """`generate` on left-padded prompts of similar length, all samples of each."""
     import torch
@@ -256,7 +228,10 @@ def batched(model: Any, at_once: int, prompts: list[list[int]], seed: int, token
                 eos_token_id=None,
                 pad_token_id=END_ID,
                 num_return_sequences=SAMPLES,
-                **DRAWN,
+                do_sample=True,
+                temperature=TEMPERATURE,
+                top_k=0,
+                top_p=1.0,
             )
         answers = rows[:, longest:].tolist()
         written += [(batch[row // SAMPLES], answer) for row, answer in enumerate(answers)]
