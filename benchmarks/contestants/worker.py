@@ -268,5 +268,5 @@ def train_with_brimful(
     ):
         setattr(module, name, function)
     own = f"run={{folder: {worker.folder}/runs, name: run-{os.getpid()}, patience: null, loggers: []}}"
-    recipe = load(str(worker.folder / "recipe.yaml"), [*changes, own])
+    recipe = load(str(worker.folder / "recipe.yaml"), [*changes, own, "checkpoint.every=5000"])
     pipeline.train(recipe, Console(file=sys.stderr, width=200))
