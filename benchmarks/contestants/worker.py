@@ -9,10 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contestants.process import KEPT, OURS, setting
-
-__all__ = ["KEPT", "LORA", "OURS", "QUIET", "TUNING", "Worker", "setting"]
-
 QUIET: dict[str, Any] = {
     "max_steps": 100_000,
     "use_cpu": True,
