@@ -131,7 +131,7 @@ def held_bytes(spec: StepSpec, *, scales: bool = True) -> int:
     weights in 4 bits.
     """
     module = meta_model(spec, config_of(spec))
-    named = {id(each): each for each in module.parameters()}
+    named: dict[int, Any] = {id(each): each for each in module.parameters()}
     for name, each in module.named_buffers():
         if scales or not ("scales" in name or name.endswith("codes")):
             named[id(each)] = each

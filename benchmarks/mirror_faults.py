@@ -36,7 +36,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -538,9 +538,8 @@ def main() -> None:
         if options.drive and (problem := Drive.problem(folder / "probe")) is not None:
             raise SystemExit(problem)
         bench = prepare(folder)
-        kinds, trial = KINDS, bench.trial
-        if options.drive:
-            kinds, trial = FAULTS[1:], bench.drive_trial
+        kinds: Sequence[str] = FAULTS[1:] if options.drive else KINDS
+        trial: Callable[..., dict[str, Any]] = bench.drive_trial if options.drive else bench.trial
         for number in range(options.trials):
             results.append(trial(number, kinds[number % len(kinds)], options.seed))
             print(number, results[-1], flush=True)
