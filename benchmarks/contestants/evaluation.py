@@ -129,8 +129,8 @@ class _Brimful:
         from brimful.data.chat import Template
         from brimful.evaluation.task import load_task
         from brimful.evaluation.task_prompts import Subject
-        from brimful.generation.engine import context_of
         from brimful.generation.load import end_ids_of
+        from brimful.model.blocks import context_of
         from brimful.model.published import Loading, inference_attention, load_model
         from brimful.model.tokenizer import load_tokenizer
 
