@@ -4,6 +4,7 @@ and the page and reports that show them.
 
 from io import StringIO
 
+import pytest
 from fixture_types import MakeRecipe
 from rich.console import Console
 
@@ -23,6 +24,7 @@ COLUMNS = (
 )
 
 
+@pytest.mark.long
 def test_a_study_from_nothing_ends_with_a_table_over_seeds(tiny: MakeRecipe) -> None:
     variants = "{softmax: [model.attention=softmax], fed-back: [method=feedback]}"
     recipe = tiny(

@@ -447,7 +447,7 @@ def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
 
     monkeypatch.setattr(training_session, "run_session", session)
     monkeypatch.setattr(finished, "load_run", load_again)
-    train(tuning("training.steps=1"))
+    train(tuning("training.steps=1"), writes=True)
 
     assert alive == [False]
 
@@ -808,7 +808,7 @@ def _killed_at(recipe: Recipe, target: object, name: str, call: int) -> None:
 
     def act() -> None:
         kill_at(target, name, call)
-        train(recipe)
+        train(recipe, writes=True)
 
     assert in_a_child(act) == signal.SIGKILL
 
@@ -826,7 +826,7 @@ def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_on
     tuning: MakeRecipe,
 ) -> None:
     options = ["checkpoint.every=4", "evaluation.base=always", "adapter.dropout=0.3"]
-    undisturbed = train(tuning("run.name=undisturbed", *options))
+    undisturbed = train(tuning("run.name=undisturbed", *options), writes=True)
     (expected,) = records_of(undisturbed, "base")
     for number, (place, kill) in enumerate(KILLS.items()):
         recipe = tuning(f"run.name=killed{number}", *options)
@@ -834,7 +834,7 @@ def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_on
         before = records_of(pipeline.folder_of(recipe), "base")
         assert (not before) is (number == 0), place
 
-        folder = train(recipe)
+        folder = train(recipe, writes=True)
 
         assert differences(newest_of(folder), newest_of(undisturbed)) == [], place
         assert _weights(folder) == _weights(undisturbed)

@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import LibraryError
 from brimful.base.libraries import (
+    _required_by,
     how_to_install,
     installed_version,
     misfits,
@@ -31,6 +32,11 @@ TRIED = {Requirement(each).name: Requirement(each) for each in EXTRAS["tried"]}
 NEEDED = {Requirement(each).name: Requirement(each) for each in PROJECT["dependencies"]}
 
 Installed = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def _metadata_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.base.libraries._required_by", _required_by.__wrapped__)
 
 
 @pytest.fixture

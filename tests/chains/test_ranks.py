@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from finished_runs import newest_of, records_of
+from finished_runs import newest_of, records_of, train
 from fixture_types import MakeRecipe
 from preference_runs import steps_of
 from rich.console import Console
@@ -37,7 +37,7 @@ RAGGED = ("batch.sequences=7", "plan.micro_batch=2", "training.steps=8", "evalua
 
 def _train(recipe: Recipe, world: World | None = None) -> str:
     several = {} if world is None else {"world": world}
-    return str(pipeline.train(recipe, Console(file=StringIO()), **several).folder)
+    return str(train(recipe, **several))
 
 
 def _assert_same_steps(folder: Path, expected: Path, tolerance: float = 1e-5) -> None:

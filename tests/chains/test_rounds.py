@@ -251,6 +251,7 @@ def test_a_finished_run_of_a_chain_gets_its_status_back_from_a_checkpoint(chain:
     assert json.loads(status.read_text())["status"] == "finished"
 
 
+@pytest.mark.long
 def test_all_trainings_of_rounds_take_a_saved_plan(chain: Chain, tmp_path: Path) -> None:
     short = ("run.name=pinned", "rft.rounds=1")
     recipe = chain.recipe(*short)

@@ -61,6 +61,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("warm_processes")
+@pytest.mark.long
 def test_what_a_model_writes_moves_no_terminal(hostile: Path) -> None:
     """The sample of `train`, answers of `generate`, one, several and in conversation, `report`, and
     `sample`, which names an answer that it cannot keep and a kind of question.

@@ -392,6 +392,7 @@ print(peak.look() - before_bytes)
 """
 
 
+@pytest.mark.long
 def test_memory_of_preparing_one_long_document_is_bounded(
     tmp_path: Path, recipe: MakeRecipe
 ) -> None:

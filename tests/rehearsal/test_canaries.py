@@ -78,6 +78,10 @@ def test_archives_are_half_as_large_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("question", [pytest.param(each, id=each.name) for each in questions()])
+@pytest.mark.long_but(
+    *("quickstart", "lora", "code-qlora", "moderation", "tiny-encoder", "okadfa-small"),
+    *("meta-llama/Llama-3.1-8B QLoRA", "Qwen/Qwen3.5-9B LoRA", "HuggingFaceTB/SmolLM2-135M full"),
+)
 def test_what_ships_serves_what_is_asked(
     question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:

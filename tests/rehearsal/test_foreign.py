@@ -78,6 +78,7 @@ def test_a_copy_without_weights_holds_none_and_keeps_what_is_tied() -> None:
     assert copy.get_output_embeddings().weight is copy.get_input_embeddings().weight
 
 
+@pytest.mark.long
 def test_a_larger_micro_batch_takes_more_and_the_largest_that_fits_is_found() -> None:
     memory = plan_model(_llama(), _text(), device="Tesla T4")
 

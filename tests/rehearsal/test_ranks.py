@@ -65,6 +65,7 @@ def test_the_traced_peak_is_that_of_the_first_of_real_ranks(
     assert predicted == pytest.approx(measured, rel=0.002)
 
 
+@pytest.mark.long
 def test_the_planned_peak_of_a_model_object_is_that_of_the_first_of_real_ranks(
     ranks: Ranks,
 ) -> None:

@@ -466,6 +466,7 @@ def test_blocks_of_several_kinds_follow_from_few(name: str) -> None:
     _assert_as_traced(family, spec, 3)
 
 
+@pytest.mark.long
 def test_blocks_whose_kinds_no_list_tells_are_all_recorded_once_for_all_micro_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -37,8 +37,6 @@ def installed_version(package: str = "brimful") -> str:
 
 _PEFT_IN_TRANSFORMERS = "transformers/dependency_versions_table.py"
 """Where transformers says which versions of peft it takes; its metadata do not."""
-_requirement = functools.cache(Requirement)
-"""Reads a line of metadata, once in a process: a training asks four times, of 200 lines."""
 
 
 def how_to_install(extra: str) -> str:
@@ -95,8 +93,11 @@ def _tried() -> dict[str, Requirement]:
     return {each.name: each for each in sorted(needed, key=lambda each: each.marker is not None)}
 
 
+@functools.cache
 def _required_by(library: str, extra: str = "") -> list[Requirement]:
-    """Return what an installed library needs, and what one of its extras adds."""
+    """Return what an installed library needs, and what one of its extras adds. Read once in a
+    process: a training asks four times.
+    """
     try:
         installed = metadata.distribution(library)
     except metadata.PackageNotFoundError:
@@ -105,7 +106,7 @@ def _required_by(library: str, extra: str = "") -> list[Requirement]:
     table = Path(str(installed.locate_file(_PEFT_IN_TRANSFORMERS)))
     if library == "transformers" and table.is_file():
         lines += re.findall(r'"(peft[^"]*)",', table.read_text(encoding="utf-8"))
-    needed = map(_requirement, lines)
+    needed = map(Requirement, lines)
     return [each for each in needed if not each.marker or each.marker.evaluate({"extra": extra})]
 
 

@@ -3,6 +3,7 @@ verifying and scoring, and the answers to held-out questions. No torch.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from brimful.base.types import Numbers
 from brimful.base.units import format_bytes
@@ -221,7 +222,7 @@ class AnswerRounds:
             writer.fill,
         )
 
-    @property
+    @cached_property
     def _writer(self) -> TextWriter:
         """The model with what training holds meanwhile: gradients are let go of."""
         room = self.recipe.sequence_length - self.rules.max_new_tokens
@@ -230,7 +231,7 @@ class AnswerRounds:
         held = sum(self.plan.memory_terms.get(name, 0) for name in ("optimizer states", VLLM))
         return replace(writer, recipe=recipe, beside_bytes=held)
 
-    @property
+    @cached_property
     def _whole(self) -> Plan:
         """The plan with the time of a step that learns from every answer."""
         step, kind = self.plan.predicted.get("step_time_s"), str(self.plan.device.get("kind"))

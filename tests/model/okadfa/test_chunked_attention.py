@@ -139,7 +139,7 @@ def test_chunks_equal_all_features_at_once(
     _assert_equal(heads, chunk)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=8),
     st.sampled_from([1, 2, 7, 64]),

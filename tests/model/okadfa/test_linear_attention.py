@@ -73,7 +73,7 @@ def _gradients(attend: Callable[..., Tensor], heads: Heads) -> list[Tensor]:
     return list(torch.autograd.grad((attend(*heads) * weights).sum(), heads))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 150), st.integers(1, 70), st.sampled_from([torch.float64, torch.float32]))
 def test_chunks_equal_all_at_once_and_one_by_one(
     length: int, chunk: int, dtype: torch.dtype
@@ -102,7 +102,7 @@ def test_a_text_read_in_two_parts_is_the_text(first: int, second: int, chunk: in
     torch.testing.assert_close(state, whole_state, **TOLERANCE[torch.float64])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=8),
     st.sampled_from([1, 2, 7, 64]),
