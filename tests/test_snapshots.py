@@ -4,6 +4,7 @@ class of an error counts.
 
 import os
 import platform
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,3 +39,15 @@ def test_another_class_or_no_error_fails(refuses: Refuses) -> None:
         raise DataError("the stored message")
     with pytest.raises(pytest.fail.Exception), refuses(DataError):
         pass
+
+
+def test_every_stored_text_is_of_a_test_that_is_there() -> None:
+    """`make test` and `make test-long` run a part each, and a part reports no unused ones."""
+    stale = [
+        f"{stored.name}: {test}"
+        for stored in Path(__file__).parent.rglob("__snapshots__/*.ambr")
+        for file in [stored.parents[1] / f"{stored.stem}.py"]
+        for test in re.findall(r"^# name: (\w+)", stored.read_text("utf-8"), re.MULTILINE)
+        if not file.is_file() or f"def {test}(" not in file.read_text("utf-8")
+    ]
+    assert stale == []
