@@ -11,7 +11,7 @@ from brimful.base.errors import DataError
 from brimful.base.types import JsonDict
 from brimful.data.account import Account
 from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
-from brimful.data.readers import Row
+from brimful.data.rows import Row
 from brimful.data.sources import open_rows
 from brimful.evaluation.task import load_task, render
 from brimful.recipe import DataRecipe

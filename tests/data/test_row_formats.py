@@ -10,7 +10,7 @@ from brimful.base.errors import DataError
 from brimful.base.types import JsonDict
 from brimful.data.account import Account, AccountEntry
 from brimful.data.formats import Example, Message, examples_of
-from brimful.data.readers import Row
+from brimful.data.rows import Row
 from brimful.recipe import DataRecipe
 
 Make = Callable[..., DataRecipe]

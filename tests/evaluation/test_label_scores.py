@@ -24,11 +24,11 @@ from sklearn.metrics import (
 
 from brimful.base.arrays import Array, Floats
 from brimful.base.errors import RequestError
+from brimful.base.types import JsonDict
 from brimful.classification.calibration import LabelCalibration, choose_calibration
 from brimful.data.labelled import LabelledSplit
 from brimful.data.labels import Labels
 from brimful.evaluation.label_scores import (
-    LabelScores,
     Rival,
     objective,
     quick_metrics,
@@ -65,11 +65,11 @@ def _split(
 
 def _scored(
     labels: Labels, *, repeated: int = 0, policy: str = "best_f1", floor: Rival | None = None
-) -> tuple[LabelScores, Floats, LabelledSplit]:
-    """Scores, calibrated probabilities and the split."""
+) -> tuple[JsonDict, Floats, LabelledSplit]:
+    """The record, calibrated probabilities and the split."""
     calibration = choose_calibration(*_validation(labels), labels, policy)
     logits_EC, split = _split(labels, repeated=repeated)
-    scores = score_labels(
+    scores, _ = score_labels(
         logits_EC, split, labels=labels, calibration=calibration, seconds=1.5, floor=floor
     )
     return scores, calibration.probabilities(logits_EC, multiple=labels.multiple), split
@@ -82,7 +82,7 @@ def _validation(labels: Labels) -> tuple[Floats, Array]:
 
 def test_two_labels_score_as_in_scikit_learn_at_the_threshold() -> None:
     scores, probability_EC, split = _scored(BINARY, policy="recall>=0.9")
-    threshold = scores.calibration.thresholds[0].value
+    threshold = scores["threshold"]["value"]
     true_E, given_E, positive_E = (
         split.targets,
         (probability_EC[:, 1] >= threshold).astype(int),
@@ -100,13 +100,17 @@ def test_two_labels_score_as_in_scikit_learn_at_the_threshold() -> None:
         "base_rate": true_E.mean(),
         "brier": brier_score_loss(true_E, positive_E),
     }
-    assert {name: scores.metrics[name].value for name in expected} == pytest.approx(expected)
-    assert scores.metrics_at_half["f1"].value == pytest.approx(f1_score(true_E, positive_E > 0.5))
-    assert scores.metrics_at_half["f1"].value != scores.metrics["f1"].value
-    assert scores.loss.value == pytest.approx(log_loss(true_E, probability_EC))
-    assert scores.confusion == confusion_matrix(true_E, given_E).tolist()
-    assert scores.support == {"ham": (true_E == 0).sum(), "spam": (true_E == 1).sum()}
-    assert scores.by_label["ham"]["precision"].value == pytest.approx(
+    assert {name: scores["metrics"][name]["value"] for name in expected} == pytest.approx(expected)
+    assert scores["metrics_at_half"]["f1"]["value"] == pytest.approx(
+        f1_score(true_E, positive_E > 0.5)
+    )
+    assert scores["metrics_at_half"]["f1"]["value"] != scores["metrics"]["f1"]["value"]
+    assert scores["loss"] == pytest.approx(log_loss(true_E, probability_EC))
+    assert scores["confusion"] == confusion_matrix(true_E, given_E).tolist()
+    assert [scores["by_label"][name]["support"] for name in BINARY.names] == [
+        (true_E == number).sum() for number in (0, 1)
+    ]
+    assert scores["by_label"]["ham"]["precision"]["value"] == pytest.approx(
         precision_score(true_E, given_E, pos_label=0)
     )
 
@@ -114,36 +118,36 @@ def test_two_labels_score_as_in_scikit_learn_at_the_threshold() -> None:
 def test_more_labels_take_the_likeliest_and_several_each_by_its_own_threshold() -> None:
     four, probability_EC, split = _scored(FOUR)
     several, several_EC, several_split = _scored(SEVERAL)
-    given_EC = several_EC >= [threshold.value for threshold in several.calibration.thresholds]
+    given_EC = several_EC >= several["threshold"]["value"]
 
-    assert four.metrics["macro_f1"].value == pytest.approx(
+    assert four["metrics"]["macro_f1"]["value"] == pytest.approx(
         f1_score(split.targets, probability_EC.argmax(1), average="macro")
     )
-    assert four.metrics["roc_auc"].value == pytest.approx(
+    assert four["metrics"]["roc_auc"]["value"] == pytest.approx(
         roc_auc_score(split.targets, probability_EC, multi_class="ovr")
     )
-    assert four.confusion == confusion_matrix(split.targets, probability_EC.argmax(1)).tolist()
-    assert several.metrics["accuracy"].value == pytest.approx(
+    assert four["confusion"] == confusion_matrix(split.targets, probability_EC.argmax(1)).tolist()
+    assert several["metrics"]["accuracy"]["value"] == pytest.approx(
         accuracy_score(several_split.targets, given_EC)
     )
-    assert several.metrics["pr_auc"].value == pytest.approx(
+    assert several["metrics"]["pr_auc"]["value"] == pytest.approx(
         average_precision_score(several_split.targets, several_EC)
     )
     assert (
-        list(several.confusion.values())
+        list(several["confusion"].values())
         == multilabel_confusion_matrix(several_split.targets, given_EC).tolist()
     )
-    assert several.metrics_at_half["macro_f1"].value == pytest.approx(
+    assert several["metrics_at_half"]["macro_f1"]["value"] == pytest.approx(
         f1_score(several_split.targets, several_EC >= 0.5, average="macro")
     )
-    assert "f1" not in four.metrics
-    assert "base_rate" not in several.metrics
+    assert "f1" not in four["metrics"]
+    assert "base_rate" not in several["metrics"]
 
 
 @KINDS
 def test_every_interval_holds_its_value_and_everything_is_json(labels: Labels) -> None:
     scores, *_ = _scored(labels, repeated=40)
-    value = json.loads(json.dumps(scores.to_json(), allow_nan=False))
+    value = json.loads(json.dumps(scores, allow_nan=False))
 
     every = [
         *value["metrics"].values(),
@@ -164,7 +168,8 @@ def test_every_interval_holds_its_value_and_everything_is_json(labels: Labels) -
         1.5,
     )
     assert value["positive"] == ("spam" if labels is BINARY else None)
-    assert value["temperature"] == scores.calibration.temperature
+    calibration = choose_calibration(*_validation(labels), labels, "best_f1")
+    assert value["temperature"] == calibration.temperature
     assert isinstance(
         value["threshold"] and value["threshold"]["value"],
         {BINARY: float, FOUR: type(None), SEVERAL: list}[labels],
@@ -175,22 +180,22 @@ def test_every_interval_holds_its_value_and_everything_is_json(labels: Labels) -
 def test_texts_that_repeat_training_texts_count_only_where_it_is_said() -> None:
     scores, _, split = _scored(BINARY, repeated=60)
     logits_EC, _ = _split(BINARY)
+    calibration = choose_calibration(*_validation(BINARY), BINARY, "best_f1")
     rest = LabelledSplit(
         split.texts[60:], split.targets[60:], split.wheres[60:], np.zeros(140, bool)
     )
-    alone = score_labels(
-        logits_EC[60:], rest, labels=BINARY, calibration=scores.calibration, seconds=1.5
+    alone, nats_E = score_labels(
+        logits_EC[60:], rest, labels=BINARY, calibration=calibration, seconds=1.5
     )
     everything, *_ = _scored(BINARY)
 
-    assert (scores.examples, scores.repeated) == (140, 60)
-    assert scores.metrics == alone.metrics
-    assert scores.nats_E.tolist() == alone.nats_E.tolist()
-    assert scores.loss.value == pytest.approx(scores.nats_E.mean())
-    assert scores.curves == alone.curves
-    assert scores.mistakes == alone.mistakes
-    assert scores.metrics_with_repeated == everything.metrics
-    assert alone.metrics_with_repeated is None
+    assert scores["loss"] == pytest.approx(nats_E.mean())
+    assert scores["metrics_with_repeated"] == everything["metrics"]
+    assert scores == alone | {
+        "repeated": 60,
+        "metrics_with_repeated": scores["metrics_with_repeated"],
+    }
+    assert (scores["examples"], alone["metrics_with_repeated"]) == (140, None)
 
 
 def test_where_every_text_is_repeated_nothing_is_left_to_be_said_but_the_metrics_with_them() -> (
@@ -198,7 +203,7 @@ def test_where_every_text_is_repeated_nothing_is_left_to_be_said_but_the_metrics
 ):
     scores, *_ = _scored(BINARY, repeated=200)
 
-    value = json.loads(json.dumps(scores.to_json(), allow_nan=False))
+    value = json.loads(json.dumps(scores, allow_nan=False))
 
     assert value["examples"] == 0
     assert value["metrics"]["f1"] == {"value": None, "low": None, "high": None}
@@ -212,15 +217,12 @@ def test_the_floor_is_scored_on_the_same_examples_and_compared_pair_by_pair() ->
     floor = Rival("a noisy copy", worse_EC, calibration, {"noise": 3})
 
     with_floor, *_ = _scored(BINARY, repeated=20, floor=floor)
-    alone = score_labels(worse_EC, split, labels=BINARY, calibration=calibration, seconds=0)
+    alone, _ = score_labels(worse_EC, split, labels=BINARY, calibration=calibration, seconds=0)
 
-    assert with_floor.floor is not None
-    assert with_floor.floor.metrics == alone.metrics
-    assert with_floor.floor.curves == {
-        name: alone.curves[name] for name in ("roc", "pr", "by_label")
-    }
-    assert with_floor.floor.curves["pr"]
-    told = with_floor.to_json()["floor"]
+    told = with_floor["floor"]
+    assert told["metrics"] == alone["metrics"]
+    assert told["curves"] == {name: alone["curves"][name] for name in ("roc", "pr", "by_label")}
+    assert told["curves"]["pr"]
     assert (told["name"], told["settings"], set(told["difference"])) == (
         "a noisy copy",
         {"noise": 3},
@@ -228,21 +230,21 @@ def test_the_floor_is_scored_on_the_same_examples_and_compared_pair_by_pair() ->
     )
     for name, difference in told["difference"].items():
         assert difference["value"] == pytest.approx(
-            with_floor.metrics[name].value - alone.metrics[name].value
+            with_floor["metrics"][name]["value"] - alone["metrics"][name]["value"]
         )
         assert 0 < difference["low"] < difference["value"] < difference["high"]
 
 
 def test_mistakes_are_told_from_the_most_confident_down() -> None:
     scores, probability_EC, split = _scored(BINARY)
-    given_E = (probability_EC[:, 1] >= scores.calibration.thresholds[0].value).astype(int)
+    given_E = (probability_EC[:, 1] >= scores["threshold"]["value"]).astype(int)
     wrong = [number for number in range(200) if given_E[number] != split.targets[number]]
     wrong.sort(key=lambda number: -probability_EC[number, given_E[number]])
 
-    assert [mistake["where"] for mistake in scores.mistakes] == [
+    assert [mistake["where"] for mistake in scores["mistakes"]] == [
         split.wheres[number] for number in wrong[:20]
     ]
-    first = scores.mistakes[0]
+    first = scores["mistakes"][0]
     assert first["text"] == split.texts[wrong[0]]
     assert (first["label"], first["predicted"]) == tuple(
         BINARY.names[number] for number in (split.targets[wrong[0]], given_E[wrong[0]])
@@ -265,9 +267,8 @@ def test_mistakes_of_several_labels_name_them_all_and_long_texts_are_cut() -> No
     )
     logits_EC = np.array([[-4.0, -1.0, -3.0], [-3.0, -3.0, 3.0]])
 
-    (mistake,) = score_labels(
-        logits_EC, split, labels=SEVERAL, calibration=unset, seconds=0
-    ).mistakes
+    scores, _ = score_labels(logits_EC, split, labels=SEVERAL, calibration=unset, seconds=0)
+    (mistake,) = scores["mistakes"]
 
     assert (mistake["label"], mistake["predicted"], mistake["where"]) == ("a, b", "(none)", "a:1")
     assert mistake["probability"] == pytest.approx(expit(4.0))
@@ -278,13 +279,13 @@ def test_a_split_without_the_positive_label_tells_what_is_undefined() -> None:
     logits_EC, split = _split(BINARY, 30)
     none = LabelledSplit(split.texts, np.zeros(30, np.int64), split.wheres, split.is_repeated_E)
 
-    value = score_labels(
+    value, _ = score_labels(
         logits_EC,
         none,
         labels=BINARY,
         calibration=LabelCalibration(1.0, None, "0.5", _half()),
         seconds=0,
-    ).to_json()
+    )
 
     assert [value["metrics"][name]["value"] for name in ("recall", "roc_auc", "pr_auc")] == [
         None,

@@ -680,11 +680,10 @@ def _label_score(
     rival = (
         Rival("bag of words", floor_EC, others, {"C": 10.0, "ngrams": [1, 2]}) if floor else None
     )
-    return json.dumps(
-        score_labels(
-            logits_EC, split, labels=labels, calibration=own, seconds=1.25, floor=rival
-        ).to_json()
+    record, _ = score_labels(
+        logits_EC, split, labels=labels, calibration=own, seconds=1.25, floor=rival
     )
+    return json.dumps(record)
 
 
 LabelScore = Callable[..., JsonDict]

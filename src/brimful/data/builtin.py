@@ -24,7 +24,7 @@ from brimful.base.garbage import collector_off
 from brimful.base.kept_values import kept_value
 from brimful.base.text import clause
 from brimful.data import conversion
-from brimful.data.readers import Row
+from brimful.data.rows import Row
 
 GENERATION = 1
 """Raised when the making of a corpus changes, so that caches of the old one are not used."""

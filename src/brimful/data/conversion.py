@@ -20,7 +20,7 @@ from brimful.base.types import Counts, Texts
 from brimful.data.conversion_pairs import UnitPair, facts, pairs, pairs_apart, value_split
 from brimful.data.conversion_reasoning import Path, Working, fact, number, paths, working
 from brimful.data.conversion_short import needs_small_numbers_only, short_paths
-from brimful.data.readers import Row
+from brimful.data.rows import Row
 from brimful.data.units import Unit
 
 GENERATION = 1

@@ -15,23 +15,10 @@ from brimful.base.errors import DataError
 from brimful.base.strict_json import load_json
 from brimful.base.text import clause
 from brimful.data.encodings import AUTO, UNREADABLE, UTF_8, decoded_lines
-from brimful.data.rows import Column, Row, as_named, column_name, missing_column, text_of
+from brimful.data.rows import Column, Row, as_named, column_name, text_of
 from brimful.data.tables import csv_rows, tsv_rows
 from brimful.recipe import DataRecipe
 from brimful.recipe.data import TABLE_ENDS, unpacked_name
-
-__all__ = [
-    "SUFFIXES",
-    "Reading",
-    "Row",
-    "format_of",
-    "missing_column",
-    "read_file",
-    "read_rows",
-    "rows_of_lines",
-    "text_of",
-    "texts_of_rows",
-]
 
 SUFFIXES = (".txt", *(f".{end}" for end in TABLE_ENDS))
 """What can be read; all but parquet also compressed."""

@@ -88,7 +88,7 @@ def _reader(files: list[Path], where: str, column: Column | None) -> Callable[[]
                 with pyarrow.memory_map(str(path)) as file:
                     stream = pyarrow.ipc.open_stream(file)
                     names, others = stream.schema.names, tuple[str, ...]()
-                    if column is not None:
+                    if isinstance(column, str):
                         read = column_name(column, names, where)
                         names, others = [read], tuple(name for name in names if name != read)
                     for batch in stream:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import xxhash
 
@@ -46,61 +46,53 @@ _SPLITS = ("train", "validation", "test")
 _READ_BYTES = 1 << 22
 
 
+Item = TypeVar("Item", str, Row)
+
+
 @dataclass(frozen=True)
-class Documents:
-    """Documents that can be gone through again and again; blank ones are passed over.
+class _Again(Generic[Item]):
+    """What can be gone through again and again.
 
     Attributes:
         what: Named in errors and reports.
         read: Starts a fresh reading.
         max_documents: Stop after this many.
+        nothing: What is wrong where there is nothing.
     """
 
     what: str
-    read: Callable[[], Iterator[str]] = field(repr=False)
+    read: Callable[[], Iterator[Item]] = field(repr=False)
     max_documents: int | None = None
+    nothing: ClassVar[str] = ""
 
-    def __iter__(self) -> Iterator[str]:
-        """Raises DataError when there is nothing but white space."""
+    def __iter__(self) -> Iterator[Item]:
+        """Raises DataError when there is nothing."""
         number = 0
-        for text in self.read():
-            if not text.isspace() and text:
-                number += 1
-                yield text
-                if number == self.max_documents:
-                    return
+        items = islice(filter(self._counts, self.read()), self.max_documents)
+        for number, item in enumerate(items, start=1):  # noqa: B007 - read below
+            yield item
         if not number:
-            raise DataError(
-                f"{self.what} holds no text: it is empty or only white space. Check data.path and"
-                " data.text_column."
-            )
+            raise DataError(f"{self.what} {self.nothing}")
+
+    def _counts(self, item: Item) -> bool:
+        return True
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows that can be gone through again and again.
+class Documents(_Again[str]):
+    """Documents; blank ones are passed over."""
 
-    Attributes:
-        what: Named in errors and reports.
-        read: Starts a fresh reading.
-        max_documents: Stop after this many.
-    """
+    nothing = (
+        "holds no text: it is empty or only white space. Check data.path and data.text_column."
+    )
 
-    what: str
-    read: Callable[[], Iterator[Row]] = field(repr=False)
-    max_documents: int | None = None
+    def _counts(self, item: str) -> bool:
+        return bool(item) and not item.isspace()
 
-    def __iter__(self) -> Iterator[Row]:
-        """Raises DataError when there is none."""
-        number = 0
-        # Read below.
-        for number, row in enumerate(islice(self.read(), self.max_documents), start=1):  # noqa: B007
-            yield row
-        if not number:
-            raise DataError(
-                f"{self.what} holds no rows: it is empty, or has nothing but a header. Check"
-                " data.path."
-            )
+
+class Rows(_Again[Row]):
+    """Rows with their columns."""
+
+    nothing = "holds no rows: it is empty, or has nothing but a header. Check data.path."
 
 
 Items = TypeVar("Items", Documents, Rows)

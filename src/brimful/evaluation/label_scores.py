@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from brimful.base.arrays import Array, Bools, Floats, Ints
 from brimful.base.errors import RequestError
-from brimful.base.types import Counts, Json, JsonDict, Numbers
+from brimful.base.types import Json, JsonDict, Numbers
 from brimful.classification.calibration import LabelCalibration
 from brimful.classification.temperature import nats_per_example, probabilities
 from brimful.classification.thresholds import choose_threshold
@@ -74,114 +74,6 @@ class Rival:
     settings: Json
 
 
-@dataclass(frozen=True)
-class FloorScores:
-    """What the floor reaches on the same examples.
-
-    Attributes:
-        name: What it is, in words.
-        metrics: `METRICS`.
-        difference: `COMPARED` of the model minus the floor's, over the same resamples.
-        curves: roc and pr of the positive label, as those of the model; empty without one.
-        settings: How it was made.
-    """
-
-    name: str
-    metrics: Mapping[str, MetricEstimate]
-    difference: Mapping[str, MetricEstimate]
-    curves: Json
-    settings: Json
-
-    def to_json(self) -> JsonDict:
-        """Return plain values for scores.json."""
-        return {
-            "name": self.name,
-            "metrics": _as_json(self.metrics),
-            "difference": _as_json(self.difference),
-            "curves": dict(self.curves),
-            "settings": dict(self.settings),
-        }
-
-
-@dataclass(frozen=True)
-class LabelScores:
-    """One split's scores.
-
-    Attributes:
-        labels: Names, kind, positive.
-        examples: Scored in everything but `metrics_with_repeated`.
-        repeated: Left out there: they repeat training texts (of a test split: or validation texts).
-        resamples: R of the bootstrap intervals (areas of many labels: fewer).
-        seconds: The model took for its logits.
-        nats_E: float64, of each scored example in the split's order; not in the record.
-        loss: Nats per example of the calibrated probabilities; with several labels per text the sum
-            over labels.
-        calibration: Chosen on validation.
-        metrics: `METRICS`.
-        metrics_at_half: `METRICS_AT_HALF` of the likeliest label (several labels per text: of those
-            above 1/2), for comparison.
-        metrics_with_repeated: None where nothing is repeated.
-        floor: None where none was asked for.
-        by_label: precision, recall and f1 of each label.
-        support: Examples with each label.
-        confusion: Counts: a row per true label, a column per given one; with several labels per
-            text by name [[neither, given], [missed, right]].
-        curves: See `label_curves`.
-        mistakes: Most confident first.
-    """
-
-    labels: Labels
-    examples: int
-    repeated: int
-    resamples: int
-    seconds: float
-    nats_E: Floats
-    loss: MetricEstimate
-    calibration: LabelCalibration
-    metrics: Mapping[str, MetricEstimate]
-    metrics_at_half: Mapping[str, MetricEstimate]
-    metrics_with_repeated: Mapping[str, MetricEstimate] | None
-    floor: FloorScores | None
-    by_label: Mapping[str, Mapping[str, MetricEstimate]]
-    support: Counts
-    confusion: list[list[int]] | dict[str, list[list[int]]]
-    curves: Json
-    mistakes: list[JsonDict]
-
-    def to_json(self) -> JsonDict:
-        """Return plain values for scores.json."""
-        loss, repeated, floor = self.loss.to_json(), None, None
-        if self.metrics_with_repeated is not None:
-            repeated = _as_json(self.metrics_with_repeated)
-        if self.floor is not None:
-            floor = self.floor.to_json()
-        return {
-            "kind": "labels",
-            "labels": list(self.labels.names),
-            "positive": self.labels.positive_name,
-            "multiple": self.labels.multiple,
-            "examples": self.examples,
-            "repeated": self.repeated,
-            "resamples": self.resamples,
-            "seconds": self.seconds,
-            "loss": loss["value"],
-            "loss_interval": {"low": loss["low"], "high": loss["high"]},
-            "temperature": self.calibration.temperature,
-            "threshold": _threshold_json(self.calibration, self.labels),
-            "metrics": _as_json(self.metrics),
-            "metrics_at_half": _as_json(self.metrics_at_half),
-            "metrics_with_repeated": repeated,
-            "floor": floor,
-            "by_label": {
-                name: _as_json(scores) | {"support": self.support[name]}
-                for name, scores in self.by_label.items()
-            },
-            "confusion": self.confusion,
-            "curves": dict(self.curves),
-            "mistakes": self.mistakes,
-        }
-
-
 def score_labels(
     logits_EC: ArrayLike,
     split: "LabelledSplit",
@@ -190,12 +82,14 @@ def score_labels(
     calibration: LabelCalibration,
     seconds: float,
     floor: Rival | None = None,
-) -> LabelScores:
+) -> tuple[JsonDict, Floats]:
     """Score a classifier's logits on a split.
 
-    Intervals are 95 % over examples (see `BootstrapResult.score`). They do not hold the spread over
-    training seeds, nor that of the choice of temperature and thresholds on validation. Drawing
-    examples again can only add to the calibration error, so that its interval lies high.
+    Texts that repeat training texts (of a test split: or validation texts) count in
+    `metrics_with_repeated` alone. Intervals are 95 % over examples (see `BootstrapResult.score`).
+    They do not hold the spread over training seeds, nor that of the choice of temperature and
+    thresholds on validation. Drawing examples again can only add to the calibration error, so that
+    its interval lies high.
 
     Args:
         logits_EC: Logits as the model gives them, one row per text of the split.
@@ -204,6 +98,15 @@ def score_labels(
         calibration: Chosen on validation.
         seconds: The model took for the logits.
         floor: The simple model to compare with.
+
+    Returns:
+        record: Plain values for scores.json: metrics at the thresholds, and of the likeliest label
+            (several labels per text: of those above 1/2); those of each label; counts of true and
+            given labels, with several per text [[neither, given], [missed, right]] by name; curves
+            (see `label_curves`), the most confident mistakes, and what the floor reaches on the
+            same examples.
+        nats_E: float64, of each scored example in the split's order, of the calibrated
+            probabilities; with several labels per text the sum over labels.
 
     Raises:
         RequestError: a logit is not finite.
@@ -215,55 +118,58 @@ def score_labels(
         _prefixed(HALF, decision_statistic(kept.true_EC, _at_half(kept.probability_EC, labels))),
     ]
     areas = [kept.areas()]
-    rival = None
     if floor is not None:
         rival = _Judged.of(floor.logits_EC, split, labels, floor.calibration).chosen(kept_E)
         statistics += [_prefixed(FLOOR, statistic) for statistic in rival.statistics()]
         areas.append(_prefixed(FLOOR, rival.areas()))
     measured = measure(kept.count, statistics, areas, num_rankings=kept.num_rankings * len(areas))
-    with_repeated, floor_scores = None, None
+    with_repeated, floor_record = None, None
     if not kept_E.all():
-        with_repeated = everything.measured().scores(METRICS, positive=positive)
-    if floor is not None and rival is not None:
-        floor_scores = _floor_scores(floor, rival, measured)
+        with_repeated = _as_json(everything.measured().scores(METRICS, positive=positive))
+    if floor is not None:
+        floor_record = {
+            "name": floor.name,
+            "metrics": _as_json(measured.scores(METRICS, positive=positive, prefix=FLOOR)),
+            "difference": _as_json(measured.differences(COMPARED, positive=positive, other=FLOOR)),
+            "curves": {}
+            if positive is None
+            else ranking_curves(rival.true_EC, rival.probability_EC, labels),
+            "settings": dict(floor.settings),
+        }
+    loss, support = measured.score("loss").to_json(), kept.true_EC.sum(0).tolist()
     by_label = {
         name: {
-            metric: measured.score(metric, label=label) for metric in ("precision", "recall", "f1")
+            metric: measured.score(metric, label=label).to_json()
+            for metric in ("precision", "recall", "f1")
         }
+        | {"support": support[label]}
         for label, name in enumerate(labels.names)
     }
-    return LabelScores(
-        labels=labels,
-        examples=kept.count,
-        repeated=int((~kept_E).sum()),
-        resamples=num_resamples(kept.count),
-        seconds=seconds,
-        nats_E=kept.nats_E,
-        loss=measured.score("loss"),
-        calibration=calibration,
-        metrics=measured.scores(METRICS, positive=positive),
-        metrics_at_half=measured.scores(METRICS_AT_HALF, positive=positive, prefix=HALF),
-        metrics_with_repeated=with_repeated,
-        floor=floor_scores,
-        by_label=by_label,
-        support=dict(zip(labels.names, kept.true_EC.sum(0).tolist(), strict=True)),
-        confusion=_confusion(kept),
-        curves=curves_of(kept.true_EC, kept.probability_EC, labels),
-        mistakes=_mistakes(kept, split, np.flatnonzero(kept_E)),
-    )
-
-
-def _floor_scores(floor: Rival, judged: "_Judged", measured: BootstrapResult) -> FloorScores:
-    positive, curves = judged.labels.positive, {}
-    if positive is not None:
-        curves = ranking_curves(judged.true_EC, judged.probability_EC, judged.labels)
-    return FloorScores(
-        floor.name,
-        measured.scores(METRICS, positive=positive, prefix=FLOOR),
-        measured.differences(COMPARED, positive=positive, other=FLOOR),
-        curves,
-        floor.settings,
-    )
+    record = {
+        "kind": "labels",
+        "labels": list(labels.names),
+        "positive": labels.positive_name,
+        "multiple": labels.multiple,
+        "examples": kept.count,
+        "repeated": int((~kept_E).sum()),
+        "resamples": num_resamples(kept.count),
+        "seconds": seconds,
+        "loss": loss["value"],
+        "loss_interval": {"low": loss["low"], "high": loss["high"]},
+        "temperature": calibration.temperature,
+        "threshold": _threshold_json(calibration, labels),
+        "metrics": _as_json(measured.scores(METRICS, positive=positive)),
+        "metrics_at_half": _as_json(
+            measured.scores(METRICS_AT_HALF, positive=positive, prefix=HALF)
+        ),
+        "metrics_with_repeated": with_repeated,
+        "floor": floor_record,
+        "by_label": by_label,
+        "confusion": _confusion(kept),
+        "curves": curves_of(kept.true_EC, kept.probability_EC, labels),
+        "mistakes": _mistakes(kept, split, np.flatnonzero(kept_E)),
+    }
+    return record, kept.nats_E
 
 
 def quick_metrics(logits_EC: ArrayLike, targets: Array, labels: Labels) -> Numbers:

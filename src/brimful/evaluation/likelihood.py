@@ -19,7 +19,7 @@ from brimful.base.arrays import Floats, Ints
 from brimful.base.errors import RequestError
 from brimful.base.intervals import Interval, bounds_of
 from brimful.base.rundir import finite_record
-from brimful.base.types import JsonDict, Progress
+from brimful.base.types import JsonDict, Numbers, Progress
 from brimful.data.batches import IGNORED, Batch, MicroBatch
 from brimful.data.masking import MaskedBatch
 from brimful.data.sequences import evaluation_batches
@@ -52,6 +52,8 @@ _OF_TEXTS = frozenset(
     }
 )
 """What only the likelihood of whole texts has."""
+_OF_SAMPLES = ("loss", "loss_interval", "seconds", "batch_sizes", "windows")
+"""What the scores of pairs and of answers have, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +81,10 @@ class Likelihood:
             forced.
         window_nats_N: Nats per window, to compare runs with `stats.paired_difference`.
         window_tokens_N: Target tokens per window.
+        named: Means of values of samples, such as pairs of answers, which the windows then are; none:
+            the windows are of text. The loss is per sample then, and the record holds nothing of
+            texts.
+        accuracy_interval: 95 % bootstrap interval, over the samples, of those that are told right.
         masked_share: Share of tokens that were hidden and predicted from both sides; None: each
             from the tokens before it. A masked loss says nothing of how likely a text is (Wang and
             Cho 2019), so its record holds neither perplexity nor bits per byte.
@@ -101,6 +107,8 @@ class Likelihood:
     window_tokens_N: Ints = dataclasses.field(repr=False, compare=False)
     masked_share: float | None = None
     words: int | None = None
+    named: Numbers = dataclasses.field(default_factory=dict)
+    accuracy_interval: Interval | None = None
 
     @property
     def perplexity_per_word(self) -> float | None:
@@ -140,6 +148,10 @@ class Likelihood:
         if self.masked_share is not None:
             kept = {key: value for key, value in record.items() if key not in _OF_TEXTS}
             record = {"kind": MASKED, "masked_share": self.masked_share, **kept}
+        if self.named:
+            kept = {key: value for key, value in record.items() if key in _OF_SAMPLES}
+            interval = bounds_of(self.accuracy_interval)
+            record = {**kept, "named": dict(self.named), "accuracy_interval": interval}
         return finite_record(record)
 
 
@@ -407,3 +419,33 @@ def summarise(
         window_nats_N=nats_N,
         window_tokens_N=tokens_N,
     )
+
+
+def of_samples(
+    losses_P: Tensor,
+    right_P: Tensor,
+    named: Numbers,
+    *,
+    seconds: float,
+    context: int,
+    batch_sizes: tuple[int, ...],
+) -> Likelihood:
+    """The scores of P samples, such as pairs of answers, from the loss of each and from whether it is
+    told right.
+
+    Args:
+        named: Means of further values of the samples.
+    """
+    one_N = np.ones(len(losses_P), np.int64)
+    scores = summarise(
+        losses_P.double().numpy(),
+        one_N,
+        0,
+        len(losses_P),
+        seconds,
+        context=context,
+        stride=context,
+        batch_sizes=batch_sizes,
+    )
+    interval = mean_interval(right_P.double().numpy(), one_N)
+    return dataclasses.replace(scores, named=named, accuracy_interval=interval)

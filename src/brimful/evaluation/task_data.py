@@ -13,7 +13,8 @@ from brimful.base.text import clause, reason_of
 from brimful.base.types import Json, JsonDict, Texts
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.data.formats import Example, Prompt, as_columns, text_of_prompt
-from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
+from brimful.data.readers import SUFFIXES, format_of, read_rows
+from brimful.data.rows import Row
 from brimful.evaluation.task import Task, holds, load_task, render, short_hash, task_names
 from brimful.recipe import Recipe
 

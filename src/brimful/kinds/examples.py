@@ -1,9 +1,9 @@
 """Runs on examples with a prompt and an answer, on which a published model is tuned."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,18 +28,23 @@ from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.generation.load import LoadedRun, set_ends
 from brimful.generation.requests import ShownPrompt
 from brimful.generation.side_by_side import shown_prompts
-from brimful.kinds.run_data import RunData, ScoringOptions
-from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
+from brimful.kinds.run_data import LaidOutRunData, ScoringOptions
 from brimful.planning.plan import Plan
-from brimful.planning.rows import as_rows, fill_of_rows
+from brimful.planning.rows import as_rows
 from brimful.recipe import Recipe, SampleRecipe
 
 FEW_LENGTHS = 8
 """With no more lengths of examples, rows repeat soon, and so do the shapes of their products."""
 
 
-class ExampleRunData(RunData[ExampleSplit]):
-    """Examples whose answers a published model learns."""
+class ExampleRunData(LaidOutRunData[ExampleSplit]):
+    """Examples whose answers a published model learns.
+
+    Attributes:
+        per_sample: Examples of a sample, one after another in a split.
+    """
+
+    per_sample: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -66,6 +71,11 @@ class ExampleRunData(RunData[ExampleSplit]):
         )
         self.template = data.template
         self._ways_to_ask(tokenizer)  # refused before training, not after it
+        self.report = {**report, "notes": [*report.get("notes", ()), *self._notes(data)]}
+
+    def _notes(self, data: PreparedExamples) -> Iterable[str]:
+        """Return what else is to be told of the data, of which a kind may take more here."""
+        return ()
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
@@ -82,7 +92,6 @@ class ExampleRunData(RunData[ExampleSplit]):
 
     @property
     def mean_positions(self) -> float:
-        """Mean number of positions that a training example takes in a row."""
         return self._positions("train") / self.splits["train"].num_examples
 
     def _positions(self, split: str) -> int:
@@ -91,12 +100,11 @@ class ExampleRunData(RunData[ExampleSplit]):
 
     @cached_property
     def planned(self) -> Recipe:
-        count = self.splits["train"].num_examples
-        return as_rows(self.recipe, positions_per_example=self.mean_positions, train_examples=count)
-
-    @property
-    def fill(self) -> float:
-        return fill_of_rows(self.recipe, self.mean_positions)
+        return as_rows(
+            self.recipe,
+            positions_per_example=self.mean_positions,
+            train_examples=self.splits["train"].num_examples // self.per_sample,
+        )
 
     @property
     def has_many_lengths(self) -> bool:
@@ -108,31 +116,23 @@ class ExampleRunData(RunData[ExampleSplit]):
 
     @property
     def train_rows(self) -> int:
-        return -(-self._positions("train") // self.recipe.sequence_length)
+        return self._rows("train")
 
     @property
     def validation_rows(self) -> int:
-        return -(-self._positions("validation") // self.recipe.sequence_length)
+        return self._rows("validation")
+
+    def _rows(self, split: str) -> int:
+        """Rows of the first examples of all samples."""
+        return -(-self._positions(split) // (self.per_sample * self.recipe.sequence_length))
 
     @property
     def validation_count(self) -> int:
-        return self.splits["validation"].num_examples
+        return self.splits["validation"].num_examples // self.per_sample
 
     @property
     def tokens_per_step(self) -> int:
-        return round(self.recipe.effective_batch * self.mean_positions)
-
-    def longest_pass_of(self, device_kind: str, devices: int = 1) -> Callable[[str], LongestPassAt]:
-        steps = self.planned.training.steps
-
-        def with_packing(packing: str) -> LongestPassAt:
-            lay_out = self._sequences(packing, device_kind).positions_of_passes
-            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room, devices=devices)
-
-        return with_packing
-
-    def sequences(self, plan: Plan) -> ExampleSequences:
-        return self._sequences(plan.packing, str(plan.device["kind"]))
+        return self.per_sample * round(self.recipe.effective_batch * self.mean_positions)
 
     def _sequences(self, packing: str, device_kind: str) -> ExampleSequences:
         layout: Layout = "packed" if packing == "packed" else "padded"

@@ -20,7 +20,8 @@ from brimful.data.batches import MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences, Layout, pairs_of
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example, text_of_prompt
-from brimful.kinds.pairs import PairLikelihood, PairRunData
+from brimful.evaluation.likelihood import Likelihood, of_samples
+from brimful.kinds.pairs import PairRunData
 from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
@@ -170,7 +171,7 @@ class JudgedRunData(PairRunData):
             for name, split in self.splits.items()
         }
 
-    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> PairLikelihood:
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
         """Return loss and named values of at most `max_sequences` answers, spread evenly."""
         whole = self.splits[split]
         most = min(options.max_sequences or whole.num_examples, whole.num_examples)
@@ -199,8 +200,14 @@ class JudgedRunData(PairRunData):
             if counts_A.any()
         }
         means["margin"] = means.get("reward_chosen", 0.0) - means.get("reward_rejected", 0.0)
-        answers = replace(likelihood, seconds=seconds)
-        return PairLikelihood.of_samples(losses_A, named["accuracy"][0], means, answers)
+        return of_samples(
+            losses_A,
+            named["accuracy"][0],
+            means,
+            seconds=seconds,
+            context=likelihood.context,
+            batch_sizes=likelihood.batch_sizes,
+        )
 
     def describe(self) -> list[str]:
         lines = super(PairRunData, self).describe()

@@ -4,7 +4,7 @@ validation and scored beside a bag of words.
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn, Self
@@ -45,20 +45,19 @@ from brimful.evaluation.label_scores import metric_name, objective, quick_metric
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.generation.load import trained_folder
 from brimful.kinds.finished import TrainedRun
-from brimful.kinds.run_data import RunData, ScoringOptions
+from brimful.kinds.run_data import LaidOutRunData, ScoringOptions
 from brimful.model.published import copy_mapped_weights, hold_weights
 from brimful.model.sequence_classifier import check_max_positions, load_with_fresh_head
 from brimful.model.tokenizer import load_tokenizer
-from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
-from brimful.planning.rows import as_rows, fill_of_rows
+from brimful.planning.rows import as_rows
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
 from brimful.recipe.labels import recipe_of_encoder
 from brimful.training.precision import Precision
 
 
-class LabelledRunData(RunData[EncodedLabels]):
+class LabelledRunData(LaidOutRunData[EncodedLabels]):
     """Texts that a published model learns to label.
 
     Attributes:
@@ -151,7 +150,7 @@ class LabelledRunData(RunData[EncodedLabels]):
         }
         rows = as_rows(
             self.recipe,
-            positions_per_example=self._positions_per_text,
+            positions_per_example=self.mean_positions,
             train_examples=len(self.splits["train"]),
         )
         return rows.model_copy(update={"labels": self.recipe.label_rules.model_copy(update=names)})
@@ -161,16 +160,12 @@ class LabelledRunData(RunData[EncodedLabels]):
         weights_C = [] if self.weights_C is None else self.weights_C.tolist()
         return dict(zip(self.labels.names, weights_C, strict=False))
 
-    @property
-    def fill(self) -> float:
-        return fill_of_rows(self.recipe, self._positions_per_text)
-
     @cached_property
-    def _positions_per_text(self) -> float:
+    def mean_positions(self) -> float:
         return positions_per_text(self.splits["train"], self.recipe)
 
     def _rows(self, split: str) -> int:
-        positions = len(self.splits[split]) * self._positions_per_text
+        positions = len(self.splits[split]) * self.mean_positions
         return max(1, round(positions / self.recipe.sequence_length))
 
     @property
@@ -227,24 +222,12 @@ class LabelledRunData(RunData[EncodedLabels]):
     def _pad_id(self) -> int:
         return pad_id_of(self.tokenizer, self.embedding_rows)
 
-    def longest_pass_of(self, device_kind: str, devices: int = 1) -> Callable[[str], LongestPassAt]:
-        steps = self.planned.training.steps
-
-        def with_packing(packing: str) -> LongestPassAt:
-            lay_out = self._sequences(device_kind, packing).positions_of_passes
-            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room, devices=devices)
-
-        return with_packing
-
     def _passes(self, device_kind: str) -> Passes:
         """Return how texts become rows on a kind of device."""
         overhead = PASS_OVERHEAD[device_kind]
         return Passes(self._pad_id, self.recipe.sequence_length, overhead)
 
-    def sequences(self, plan: Plan) -> LabelledSequences:
-        return self._sequences(str(plan.device["kind"]), plan.packing)
-
-    def _sequences(self, device_kind: str, packing: str) -> LabelledSequences:
+    def _sequences(self, packing: str, device_kind: str) -> LabelledSequences:
         passes: Passes | PackedPasses = self._passes(device_kind)
         if packing == "packed":
             passes = PackedPasses(self._pad_id, self.recipe.sequence_length)
@@ -370,7 +353,7 @@ class LabelledRunData(RunData[EncodedLabels]):
             started_s = time.perf_counter()
             texts = [encoded.ids(number) for number in range(len(encoded))]
             logits_EC = classifier.forward.logits(texts, progress)
-            scores = score_labels(
+            records[name], nats_E = score_labels(
                 logits_EC,
                 encoded.split,
                 labels=self.labels,
@@ -378,9 +361,7 @@ class LabelledRunData(RunData[EncodedLabels]):
                 seconds=time.perf_counter() - started_s,
                 floor=None if name == "train" else floor.on(encoded.split),
             )
-            nats = Nats(scores.nats_E, np.ones(scores.examples, np.int64))
-            write_nats(folder, name, nats)
-            records[name] = scores.to_json()
+            write_nats(folder, name, Nats(nats_E, np.ones(len(nats_E), np.int64)))
         return records
 
 

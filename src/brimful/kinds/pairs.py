@@ -8,7 +8,7 @@ Suffixes: P pairs, A = 2P answers of a split or of a batch.
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -17,14 +17,13 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from brimful.base.arrays import Floats32, Ints
 from brimful.base.errors import PlanError, RunFolderError
-from brimful.base.intervals import Interval, bounds_of
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import plural
-from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
+from brimful.base.types import Json, JsonDict, Progress, Texts
 from brimful.base.units import format_duration
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.batches import MicroBatch
@@ -37,14 +36,12 @@ from brimful.data.example_batches import (
 )
 from brimful.data.examples import ExampleSplit, PreparedExamples
 from brimful.data.formats import Example
-from brimful.evaluation.likelihood import Likelihood, summarise
-from brimful.evaluation.stats import mean_interval
+from brimful.evaluation.likelihood import Likelihood, of_samples
 from brimful.evaluation.task import load_task, task_names
 from brimful.kinds.examples import ExampleRunData
 from brimful.kinds.finished import TrainedRun
 from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.plan import Plan
-from brimful.planning.rows import as_rows
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
 from brimful.recipe.kinds import shares_beginnings
@@ -134,25 +131,13 @@ def tokens_of(split: ExampleSplit) -> Ints:
 
 
 class PairRunData(ExampleRunData):
-    """Pairs of answers, of which a published model learns to prefer the chosen ones.
-
-    Attributes:
-        per_sample: Answers of a sample.
-    """
+    """Pairs of answers, of which a published model learns to prefer the chosen ones."""
 
     per_sample: ClassVar[int] = ANSWERS
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        source: str,
-        tokenizer: PreTrainedTokenizerBase,
-        data: PreparedExamples,
-    ) -> None:
-        super().__init__(recipe, source, tokenizer, data)
+    def _notes(self, data: PreparedExamples) -> Iterable[str]:
         answers = chain.from_iterable(self.examples.values())
-        told = all_coded("B223", _found_wrong(recipe.evaluation.tasks, answers))
-        self.report = {**self.report, "notes": [*self.report.get("notes", ()), *told]}
+        return all_coded("B223", _found_wrong(self.recipe.evaluation.tasks, answers))
 
     @classmethod
     def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
@@ -165,30 +150,6 @@ class PairRunData(ExampleRunData):
         }
         kept = {name: torch.ones(rows) for name, is_there in is_kept.items() if is_there}
         return replace(micro, scored_N=torch.arange(micro.inputs_BT.numel()), kept=kept)
-
-    @cached_property
-    def planned(self) -> Recipe:
-        return as_rows(
-            self.recipe,
-            positions_per_example=self.mean_positions,
-            train_examples=self.splits["train"].num_examples // self.per_sample,
-        )
-
-    @property
-    def train_rows(self) -> int:
-        return -(-super().train_rows // self.per_sample)
-
-    @property
-    def validation_rows(self) -> int:
-        return -(-super().validation_rows // self.per_sample)
-
-    @property
-    def validation_count(self) -> int:
-        return super().validation_count // self.per_sample
-
-    @property
-    def tokens_per_step(self) -> int:
-        return self.per_sample * super().tokens_per_step
 
     def computed_share(self, device_kind: str) -> float:
         if not shares_beginnings(self.recipe.plan.packing, device_kind):
@@ -282,9 +243,7 @@ class PairRunData(ExampleRunData):
         """The chosen answers."""
         return {name: split.examples[::ANSWERS] for name, split in self.splits.items()}
 
-    def score(
-        self, model: PreTrainedModel, split: str, options: ScoringOptions
-    ) -> "PairLikelihood":
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
         """Return the loss and the named values of at most `max_sequences` pairs, spread evenly."""
         whole = self.splits[split]
         count = whole.num_examples // ANSWERS
@@ -295,7 +254,7 @@ class PairRunData(ExampleRunData):
         answers, reference_A = whole.part(numbers), self._reference.get(split)
         likelihood = self._score(model, answers, replace(options, max_sequences=None))
         before_A = None if reference_A is None else torch.from_numpy(reference_A[numbers])
-        return PairLikelihood.of(rules_of(self.recipe).resolved, likelihood, before_A)
+        return _likelihood_of(rules_of(self.recipe).resolved, likelihood, before_A)
 
     def validate(
         self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
@@ -350,71 +309,33 @@ _REFERENCES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairLikelihood(Likelihood):
-    """How a model tells pairs: the windows are pairs, and the loss is per pair.
+def _likelihood_of(
+    rules: PreferenceRecipe, answers: Likelihood, before_A: Tensor | None
+) -> Likelihood:
+    """Return how a model tells pairs, from the likelihood of all chosen answers and then all
+    rejected ones.
 
-    Attributes:
-        named: Means of `dpo.named_values`.
-        accuracy_interval: 95 % bootstrap interval over the pairs.
+    Args:
+        rules: Resolved.
+        answers: How they were scored.
+        before_A: Log-probabilities by the model from before training; None: not known.
     """
-
-    named: Numbers
-    accuracy_interval: Interval | None
-
-    @classmethod
-    def of(
-        cls, rules: PreferenceRecipe, answers: Likelihood, before_A: Tensor | None
-    ) -> "PairLikelihood":
-        """Return it from the likelihood of all chosen answers and then all rejected ones.
-
-        Args:
-            rules: Resolved.
-            answers: How they were scored.
-            before_A: Log-probabilities by the model from before training; None: not known.
-        """
-        reference_A = None if rules.loss in WITHOUT_REFERENCE else before_A
-        log_probs_A = torch.from_numpy(-answers.window_nats_N).float()
-        tokens_A = torch.from_numpy(answers.window_tokens_N).float()
-        losses_P, rewards_A = pair_losses(rules, log_probs_A, tokens_A, reference_A)
-        chosen_P, shares_P = log_probs_A.chunk(ANSWERS)[0], tokens_A.chunk(ANSWERS)[0]
-        losses_P = losses_P - (rules.sft_weight or 0.0) * chosen_P / shares_P.mean()
-        named = named_values(log_probs_A, before_A, rewards_A)
-        means = {name: float(values_P.mean()) for name, values_P in named.items()}
-        return cls.of_samples(losses_P, named["accuracy"], means, answers)
-
-    @classmethod
-    def of_samples(
-        cls, losses_P: Tensor, right_P: Tensor, named: Numbers, answers: Likelihood
-    ) -> "PairLikelihood":
-        """Return it from the losses of samples, whether each is told right, and how their answers
-        were scored.
-        """
-        count = len(losses_P)
-        one_N = np.ones(count, np.int64)
-        of_pairs = summarise(
-            losses_P.double().numpy(),
-            one_N,
-            0,
-            count,
-            answers.seconds,
-            context=answers.context,
-            stride=answers.stride,
-            batch_sizes=answers.batch_sizes,
-        )
-        values = {each.name: getattr(of_pairs, each.name) for each in fields(of_pairs)}
-        interval = mean_interval(right_P.double().numpy(), one_N)
-        return cls(**values, named=named, accuracy_interval=interval)
-
-    def to_json(self) -> JsonDict:
-        record = super().to_json()
-        kept = {name: record[name] for name in ("loss", "loss_interval", "seconds", "batch_sizes")}
-        return {
-            **kept,
-            "windows": self.windows,
-            "named": dict(self.named),
-            "accuracy_interval": bounds_of(self.accuracy_interval),
-        }
+    reference_A = None if rules.loss in WITHOUT_REFERENCE else before_A
+    log_probs_A = torch.from_numpy(-answers.window_nats_N).float()
+    tokens_A = torch.from_numpy(answers.window_tokens_N).float()
+    losses_P, rewards_A = pair_losses(rules, log_probs_A, tokens_A, reference_A)
+    chosen_P, shares_P = log_probs_A.chunk(ANSWERS)[0], tokens_A.chunk(ANSWERS)[0]
+    losses_P = losses_P - (rules.sft_weight or 0.0) * chosen_P / shares_P.mean()
+    named = named_values(log_probs_A, before_A, rewards_A)
+    means = {name: float(values_P.mean()) for name, values_P in named.items()}
+    return of_samples(
+        losses_P,
+        named["accuracy"],
+        means,
+        seconds=answers.seconds,
+        context=answers.context,
+        batch_sizes=answers.batch_sizes,
+    )
 
 
 def _found_wrong(tasks: Sequence[str], answers: Iterable[Example]) -> Iterator[str]:

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.text import plural
@@ -21,9 +20,9 @@ from brimful.data.batches import MicroBatch
 from brimful.data.example_batches import Layout, layout_of
 from brimful.data.examples import PreparedExamples
 from brimful.data.sequences import Shuffle
+from brimful.evaluation.likelihood import Likelihood, of_samples
 from brimful.generation.backends.vllm_engine import vllm_for
 from brimful.kinds.examples import ExampleRunData
-from brimful.kinds.pairs import PairLikelihood
 from brimful.kinds.rewarded_questions import read_rewarded
 from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.plan import Plan
@@ -31,7 +30,6 @@ from brimful.planning.rounds import computed_share
 from brimful.planning.step import StepSpec
 from brimful.planning.vllm_share import ONE_DEVICE
 from brimful.planning.writing import ANSWER_SHARE
-from brimful.recipe import Recipe
 from brimful.recipe.rewards import compared_rounds, draws_by_vllm, rewards_of
 from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal, DrawnAnswer
 from brimful.selection.answer_limits import agreement, odd_answers, passed
@@ -66,22 +64,15 @@ class RewardedRunData(ExampleRunData):
         questions: Questions that are asked, by split.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        source: str,
-        tokenizer: PreTrainedTokenizerBase,
-        data: PreparedExamples,
-    ) -> None:
-        super().__init__(recipe, source, tokenizer, data)
-        self.rules = rewards_of(recipe)
+    _writer: AnswerWriter | None = None
+    _round: Round | None = None
+    _compared = 0
+
+    def _notes(self, data: PreparedExamples) -> list[str]:
+        self.rules = rewards_of(self.recipe)
         self.judges = Judges(self.rules)
-        notes: list[str] = []
-        self.questions = read_rewarded(recipe, data, self.judges, notes)
-        self.report = {**self.report, "notes": [*self.report.get("notes", ()), *notes]}
-        self._writer: AnswerWriter | None = None
-        self._round: Round | None = None
-        self._compared = 0
+        self.questions, notes = read_rewarded(self.recipe, data, self.judges)
+        return notes
 
     @classmethod
     def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
@@ -125,7 +116,7 @@ class RewardedRunData(ExampleRunData):
     def validation_count(self) -> int:
         return len(self.questions["validation"])
 
-    def longest_pass_of(self, device_kind: str, devices: int = 1) -> None:  # type: ignore[override]
+    def longest_pass_of(self, device_kind: str, devices: int = 1) -> None:
         """None: how long answers become is not known."""
         return
 
@@ -344,10 +335,10 @@ class RewardedRunData(ExampleRunData):
     def _layout(self) -> Layout:
         return layout_of(self._plan.packing, self._plan.device["kind"])
 
-    def sequences(self, plan: Plan) -> "RewardedRunData":  # type: ignore[override]
+    def sequences(self, plan: Plan) -> "RewardedRunData":
         return self
 
-    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> PairLikelihood:
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
         """Return how much of the reward the likeliest answers to at most `max_sequences` questions
         miss, spread evenly.
         """
@@ -369,13 +360,15 @@ class RewardedRunData(ExampleRunData):
         tokens = np.mean([len(answer.token_ids) for answer in answers])
         missed = 1 - rewards / self.judges.most
         named = {"reward": float(rewards.mean()), "tokens": float(tokens)}
-        scored: Any = SimpleNamespace(
-            seconds=time.perf_counter() - started_s,
-            context=self.recipe.sequence_length,
-            stride=self.recipe.sequence_length,
+        seconds, context = time.perf_counter() - started_s, self.recipe.sequence_length
+        return of_samples(
+            missed,
+            (missed == 0).float(),
+            named,
+            seconds=seconds,
+            context=context,
             batch_sizes=(options.rows,),
         )
-        return PairLikelihood.of_samples(missed, (missed == 0).float(), named, scored)
 
     def describe(self) -> list[str]:
         rules, size = self.rules, self.recipe.effective_batch

@@ -16,20 +16,20 @@ from brimful.selection.rewarded import Judges, RewardedQuestion
 
 
 def read_rewarded(
-    recipe: Recipe, prepared: PreparedExamples, judges: Judges, notes: list[str]
-) -> dict[str, list[RewardedQuestion]]:
-    """Return the questions of each split, without what the evaluation asks, too.
+    recipe: Recipe, prepared: PreparedExamples, judges: Judges
+) -> tuple[dict[str, list[RewardedQuestion]], list[str]]:
+    """Return the questions of each split, without what the evaluation asks, too, and notes on what
+    is left out.
 
     Args:
         recipe: Says where the questions lie and how long answers may be.
         prepared: The same rows as examples; what are their answers there is not learned.
         judges: Have to be able to hold answers against every reference.
-        notes: Gets what is left out.
 
     Raises:
         DataError: a split has no question that can be asked, or a reference cannot be read.
     """
-    read, rules = dict[str, PromptQuestion](), rewards_of(recipe)
+    read, notes, rules = dict[str, PromptQuestion](), list[str](), rewards_of(recipe)
     held_out = EvaluationQuestions(scored_questions(recipe))
     room = recipe.sequence_length + 1 - rules.max_new_tokens
     questions: dict[str, list[RewardedQuestion]] = {}
@@ -64,7 +64,7 @@ def read_rewarded(
         for question in found:
             _refuse_unreadable(question, judges)
         questions[name] = found
-    return questions
+    return questions, notes
 
 
 def _read(recipe: Recipe, split: str, is_read: bool) -> dict[str, PromptQuestion]:

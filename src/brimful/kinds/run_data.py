@@ -23,6 +23,8 @@ from brimful.base.errors import PlanError
 from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
 from brimful.base.warning_codes import as_note
 from brimful.data.batches import MicroBatch
+from brimful.data.example_batches import ExampleSequences
+from brimful.data.labelled_batches import LabelledSequences
 from brimful.data.tokenizer import refuse_unknown_ids
 from brimful.evaluation.likelihood import Likelihood, Scoring
 from brimful.generation.requests import ShownPrompt
@@ -38,8 +40,9 @@ from brimful.model.published import (
     hold_weights,
     load_model,
 )
-from brimful.planning.longest_pass import LongestPassAt
+from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan, plan_from_json
+from brimful.planning.rows import fill_of_rows
 from brimful.planning.spacing import most_scored
 from brimful.planning.step import StepSpec
 from brimful.recipe import Kind, Recipe
@@ -517,6 +520,37 @@ class RunData(ABC, Generic[Split]):
         from brimful.kinds.finished import use_once  # noqa: PLC0415 - as above
 
         use_once(self, run_folder, plan, console)
+
+
+class LaidOutRunData(RunData[Split]):
+    """Data whose samples have lengths of their own and are laid into rows, packed or padded."""
+
+    @property
+    @abstractmethod
+    def mean_positions(self) -> float:
+        """Mean number of positions that a training example takes in a row."""
+
+    @abstractmethod
+    def _sequences(self, packing: str, device_kind: str) -> ExampleSequences | LabelledSequences:
+        """Return the training split as it is laid out on a kind of device."""
+
+    @property
+    def fill(self) -> float:
+        return fill_of_rows(self.recipe, self.mean_positions)
+
+    def sequences(self, plan: Plan) -> Sequences:
+        return self._sequences(plan.packing, str(plan.device["kind"]))
+
+    def longest_pass_of(
+        self, device_kind: str, devices: int = 1
+    ) -> Callable[[str], LongestPassAt] | None:
+        steps = self.planned.training.steps
+
+        def with_packing(packing: str) -> LongestPassAt:
+            lay_out = self._sequences(packing, device_kind).positions_of_passes
+            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room, devices=devices)
+
+        return with_packing
 
 
 AnyRunData = RunData[Any]
