@@ -157,7 +157,7 @@ def test_what_is_left_of_label_weights_is_found_as_a_bias() -> None:
     fitted_EC = (logits_EC - log_weights_C) / temperature + bias_C
     found_E = 1 / (1 + np.exp(fitted_EC[:, 0] - fitted_EC[:, 1]))
     assert np.abs(found_E - probability_E).max() < 0.05
-    alone = fit_temperature(logits_EC, targets_E, multiple=False, log_weights_C=log_weights_C)
+    alone = fit_temperature(logits_EC - log_weights_C, targets_E, multiple=False)
     without = probabilities(
         logits_EC, temperature=alone, multiple=False, log_weights_C=log_weights_C
     )

@@ -7,8 +7,9 @@ from fixture_types import MakeRecipe, Refuses
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
+from brimful.data.account import Account
 from brimful.data.chat import EncodedExample
-from brimful.data.fitting import Fitting
+from brimful.data.fitting import fitted
 from brimful.data.formats import Example
 
 
@@ -26,13 +27,17 @@ def test_of_answers_to_one_prompt_all_are_dropped_with_a_long_one(
     recipe = tuning(tmp_path, sequence_length=4, long_documents="drop")
     answers = _encoded(5, 3, 6, 2, 2, 9)
 
-    pairs = Fitting.of("train", answers, recipe, tokenizer, per_row=2)
-    alone = Fitting.of("train", answers, recipe, tokenizer)
+    account = Account()
 
-    assert [example.where for example, _ in pairs.kept] == ["row 0", "row 1"]
-    assert (pairs.num_dropped, pairs.first_long, pairs.longest) == (4, "row 2", 9)
-    assert [len(encoded.ids) for _, encoded in alone.kept] == [5, 3, 2, 2]
-    assert alone.num_dropped == 2
+    pairs, of_pairs = fitted("train", answers, recipe, tokenizer, account, per_row=2)
+    alone, of_alone = fitted("train", answers, recipe, tokenizer, Account())
+
+    assert [example.where for example, _ in pairs] == ["row 0", "row 1"]
+    assert of_pairs == {"cut": 0, "dropped": 4}
+    (told,) = account
+    assert (told.count, told.total, told.first, told.longest) == (2, 3, "row 2", 9)
+    assert [len(encoded.ids) for _, encoded in alone] == [5, 3, 2, 2]
+    assert of_alone["dropped"] == 2
 
 
 @pytest.mark.parametrize("policy", ["error", "drop"])
@@ -46,4 +51,4 @@ def test_long_examples_alone_are_refused(
     recipe = tuning(tmp_path, sequence_length=4, long_documents=policy)
 
     with refuses(DataError, names=["sequence_length"]):
-        Fitting.of("train", _encoded(6, 7), recipe, tokenizer)
+        fitted("train", _encoded(6, 7), recipe, tokenizer, Account())

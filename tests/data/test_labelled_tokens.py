@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError, RecipeError
 from brimful.base.types import JsonDict
+from brimful.data.account import Account
 from brimful.data.labelled import LabelledSplit, LabelledTexts
 from brimful.data.labelled_batches import weights_of
 from brimful.data.labelled_tokens import class_weights, encode_split, encode_splits, shortened
@@ -72,27 +73,27 @@ def words() -> PreTrainedTokenizerFast:
 
 
 @pytest.mark.parametrize(
-    ("policy", "texts", "cut", "dropped", "last"),
-    [("truncate", 3, 1, 0, [0, 3, 3, 1]), ("drop", 2, 0, 1, [0, 4, 1])],
+    ("policy", "texts", "kind", "last"),
+    [("truncate", 3, "cut", [0, 3, 3, 1]), ("drop", 2, "dropped", [0, 4, 1])],
 )
 def test_long_texts_are_cut_or_dropped_as_the_recipe_says(
     words: PreTrainedTokenizerFast,
     tiny: MakeRecipe,
     policy: str,
     texts: int,
-    cut: int,
-    dropped: int,
+    kind: str,
     last: list[int],
 ) -> None:
     split = LabelledSplit(
         ("a", "b", "a a a a"), np.array([0, 1, 0]), ("x:1", "x:2", "x:3"), np.zeros(3, dtype=bool)
     )
 
-    encoded = encode_split(
-        "train", split, words, tiny("sequence_length=4", f"data.long_documents={policy}")
-    )
+    recipe, account = tiny("sequence_length=4", f"data.long_documents={policy}"), Account()
 
-    assert (len(encoded), encoded.num_cut, encoded.num_dropped) == (texts, cut, dropped)
+    encoded = encode_split("train", split, words, recipe, account)
+
+    assert len(encoded) == texts
+    assert [(each.kind, each.count, each.total) for each in account] == [(kind, 1, 3)]
     assert encoded.ids(texts - 1).tolist() == last
     assert len(encoded.split.wheres) == texts == len(encoded.split.targets)
 
@@ -105,7 +106,7 @@ def test_a_long_text_is_told_with_its_place(
     )
 
     with refuses(DataError, names=["1 of 2", "x.csv:3", "6 tokens"]):
-        encode_split("train", split, words, tiny("sequence_length=4"))
+        encode_split("train", split, words, tiny("sequence_length=4"), Account())
 
 
 def test_what_is_cut_or_dropped_is_told_of_each_split(

@@ -120,7 +120,6 @@ def load_classifier(
     run_folder: Path,
     device: torch.device,
     *,
-    tokens_per_pass: int | None = None,
     world: World = ALONE,
 ) -> Classifier:
     """The classifier of a finished run: safetensors only, nothing from the network, no code from
@@ -129,7 +128,6 @@ def load_classifier(
     Args:
         run_folder: See `runs.named.resolve_run`.
         device: Where the weights go. Products run in the type that `prediction_dtype` gives.
-        tokens_per_pass: Positions of a pass to begin with; None: by the device.
         world: Ranks that classify together; each holds the whole model.
 
     Raises:
@@ -149,7 +147,6 @@ def load_classifier(
             record.max_tokens,
             device,
             precision=recipe.plan.precision,
-            tokens_per_pass=tokens_per_pass,
             world=world,
         ),
         record,
@@ -163,7 +160,6 @@ def load_forward(
     device: torch.device,
     *,
     precision: str,
-    tokens_per_pass: int | None = None,
     world: World = ALONE,
 ) -> tuple[ClassifierForward, PreTrainedTokenizerBase]:
     """The model of a finished run, which needs no record for its logits, and its tokenizer.
@@ -174,7 +170,6 @@ def load_forward(
         max_tokens: Most tokens of a text.
         device: Device, as for `load_classifier`.
         precision: The recipe's `plan.precision`.
-        tokens_per_pass: Likewise.
         world: Likewise.
 
     Raises:
@@ -190,15 +185,8 @@ def load_forward(
             f" {len(labels.names)}: they come from different runs. Put back the files of one run,"
             " or train again under another run.name."
         )
-    forward = forward_of(
-        model.to(device).eval(),
-        tokenizer,
-        max_tokens,
-        tokens_per_pass=tokens_per_pass,
-        world=world,
-        precision=precision,
-    )
-    return forward, tokenizer
+    model = model.to(device).eval()
+    return forward_of(model, tokenizer, max_tokens, world=world, precision=precision), tokenizer
 
 
 def forward_of(
@@ -206,7 +194,6 @@ def forward_of(
     tokenizer: PreTrainedTokenizerBase,
     max_tokens: int,
     *,
-    tokens_per_pass: int | None = None,
     world: World = ALONE,
     precision: str = "auto",
 ) -> ClassifierForward:
@@ -221,14 +208,8 @@ def forward_of(
     if dtype is not None:
         keep_body_in(model, dtype)
     passes = Passes(_filling_id(model, tokenizer), max_tokens, PASS_OVERHEAD[device.type])
-    return ClassifierForward(
-        model,
-        passes,
-        tokens_per_pass or TOKENS_PER_PASS[device.type],
-        device,
-        dtype,
-        world,
-    )
+    budget = TOKENS_PER_PASS[device.type]
+    return ClassifierForward(model, passes, budget, device, dtype, world)
 
 
 def classifier_recipe(run_folder: Path) -> Recipe:

@@ -93,13 +93,7 @@ def nats_per_example(
     )
 
 
-def fit_temperature(
-    logits_EC: ArrayLike,
-    targets: Array,
-    *,
-    multiple: bool,
-    log_weights_C: ArrayLike | None = None,
-) -> float:
+def fit_temperature(logits_EC: ArrayLike, targets: Array, *, multiple: bool) -> float:
     """The temperature that makes the validation targets most likely (Guo et al. 2017, section 4.2),
     by a bounded search in log T.
 
@@ -111,35 +105,22 @@ def fit_temperature(
         logits_EC: Logits of the validation split, which did not train the model.
         targets: Targets of the validation split.
         multiple: Whether a text may have several labels.
-        log_weights_C: log w_c of training, taken off first as in `probabilities`.
 
     Returns:
         Within `TEMPERATURE_BOUNDS`; 1.0 with fewer than two examples or where a logit is not
         finite.
     """
     logits = np.asarray(logits_EC, np.float64)
-    if len(logits) < 2 or not np.isfinite(logits).all():
+    if not _can_be_fitted(logits):
         return 1.0
-
-    decisions = 1
-    if multiple:
-        decisions = logits.shape[1]
+    offsets_C = np.zeros(logits.shape[1])
 
     def cost_nats(log_temperature: float) -> float:
-        temperature = math.exp(log_temperature)
-        nats_E = nats_per_example(
-            logits, targets, temperature=temperature, multiple=multiple, log_weights_C=log_weights_C
-        )
-        return (
-            decisions * float(nats_E.sum()) + 0.5 * (log_temperature / LOG_TEMPERATURE_SPREAD) ** 2
-        )
+        nats = _total_nats(logits, targets, log_temperature, offsets_C, multiple=multiple)
+        return nats + 0.5 * (log_temperature / LOG_TEMPERATURE_SPREAD) ** 2
 
-    low, high = (math.log(bound) for bound in TEMPERATURE_BOUNDS)
-    if not _has_mistake(logits, targets, multiple=multiple, log_weights_C=log_weights_C):
-        low = 0.0
-    found = minimize_scalar(
-        cost_nats, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
-    )
+    bounds = _log_bounds(logits, targets, multiple=multiple)
+    found = minimize_scalar(cost_nats, bounds=bounds, method="bounded", options={"xatol": 1e-6})
     return math.exp(float(found.x))
 
 
@@ -164,38 +145,51 @@ def fit_temperature_and_bias(
     """
     logits = np.asarray(logits_EC, np.float64)
     num_labels = logits.shape[1]
-    if len(logits) < 2 or not np.isfinite(logits).all():
+    if not _can_be_fitted(logits):
         return 1.0, np.zeros(num_labels)
-    decisions = num_labels if multiple else 1
     offsets_C = np.asarray(log_weights_C, np.float64)
 
     def cost_nats(settings: Floats) -> float:
-        temperature, bias_C = math.exp(settings[0]), settings[1:]
-        nats_E = nats_per_example(
-            logits,
-            targets,
-            temperature=temperature,
-            multiple=multiple,
-            log_weights_C=offsets_C - temperature * bias_C,
-        )
+        bias_C = settings[1:]
+        bent_C = offsets_C - math.exp(settings[0]) * bias_C
+        nats = _total_nats(logits, targets, settings[0], bent_C, multiple=multiple)
         prior = (settings[0] / LOG_TEMPERATURE_SPREAD) ** 2 + (bias_C**2).sum() / BIAS_SPREAD**2
-        return decisions * float(nats_E.sum()) + 0.5 * float(prior)
+        return nats + 0.5 * float(prior)
 
-    low, high = (math.log(bound) for bound in TEMPERATURE_BOUNDS)
-    if not _has_mistake(logits, targets, multiple=multiple, log_weights_C=log_weights_C):
-        low = 0.0
-    bounds = [(low, high), *[(-MOST_BIAS, MOST_BIAS)] * num_labels]
+    bounds = [
+        _log_bounds(logits - offsets_C, targets, multiple=multiple),
+        *[(-MOST_BIAS, MOST_BIAS)] * num_labels,
+    ]
     found = minimize(cost_nats, np.zeros(num_labels + 1), method="L-BFGS-B", bounds=bounds)
     return math.exp(float(found.x[0])), np.asarray(found.x[1:], np.float64)
 
 
-def _has_mistake(
-    logits_EC: Floats, targets: Array, *, multiple: bool, log_weights_C: ArrayLike | None
-) -> bool:
-    scaled_EC = _scaled(logits_EC, 1.0, log_weights_C)
+def _can_be_fitted(logits_EC: Floats) -> bool:
+    return len(logits_EC) >= 2 and bool(np.isfinite(logits_EC).all())
+
+
+def _total_nats(
+    logits_EC: Floats, targets: Array, log_temperature: float, offsets_C: Floats, *, multiple: bool
+) -> float:
+    """Nats of all decisions."""
+    nats_E = nats_per_example(
+        logits_EC,
+        targets,
+        temperature=math.exp(log_temperature),
+        multiple=multiple,
+        log_weights_C=offsets_C,
+    )
+    return (logits_EC.shape[1] if multiple else 1) * float(nats_E.sum())
+
+
+def _log_bounds(logits_EC: Floats, targets: Array, *, multiple: bool) -> tuple[float, float]:
+    """Bounds of log T; 0 is the lower one where every example is on the right side."""
     if multiple:
-        return bool(((scaled_EC > 0) != (np.asarray(targets) > 0.5)).any())
-    return bool((scaled_EC.argmax(1) != targets).any())
+        is_wrong = (logits_EC > 0) != (np.asarray(targets) > 0.5)
+    else:
+        is_wrong = logits_EC.argmax(1) != targets
+    low, high = map(math.log, TEMPERATURE_BOUNDS)
+    return low if is_wrong.any() else 0.0, high
 
 
 def _scaled(logits_EC: ArrayLike, temperature: float, log_weights_C: ArrayLike | None) -> Floats:

@@ -22,9 +22,9 @@ from brimful.base.types import JsonDict, Progress
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.account import Account
 from brimful.data.cache_places import cache_key
-from brimful.data.chat import EncodedExample, Template
+from brimful.data.chat import Template
 from brimful.data.chat_template import use_own_chat_template
-from brimful.data.fitting import Fitting
+from brimful.data.fitting import Encoded, fitted
 from brimful.data.formats import Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
 from brimful.data.preferences import answers_of, judged_of
@@ -196,11 +196,9 @@ def prepare_examples(
     ]
     splits, counts = {}, {}
     for name in (name for name in SPLITS if name in encoded):
-        fitting = Fitting.of(name, encoded[name], recipe, tokenizer, per_row)
-        splits[name] = _split_of(fitting.kept)
-        cut = {"cut": fitting.num_cut, "dropped": fitting.num_dropped}
-        counts[name] = _counts(splits[name], per_row) | cut
-        fitting.tell(name, account)
+        fitting, cut = fitted(name, encoded[name], recipe, tokenizer, account, per_row)
+        splits[name] = _split_of(fitting)
+        counts[name] = {**_counts(splits[name], per_row), **cut}
     if is_wrapped:
         others.append(coded("B206", _WRAPPED))
     others += all_coded("B215", _about_turns(kept, encoded, template, data))
@@ -384,9 +382,9 @@ def _encoded(
     template: Template,
     recipe: Recipe,
     progress: Progress | None,
-) -> dict[str, list[tuple[Example, EncodedExample]]]:
+) -> dict[str, Encoded]:
     data, done = recipe.data, 0
-    encoded: dict[str, list[tuple[Example, EncodedExample]]] = {}
+    encoded: dict[str, Encoded] = {}
     for split in SPLITS:
         examples = [example for name, example in labelled if name == split]
         for start in range(0, len(examples), _ENCODED_AT_ONCE):
@@ -399,9 +397,7 @@ def _encoded(
     return encoded
 
 
-def _check_one_for_one(
-    labelled: list[tuple[str, Example]], encoded: dict[str, list[tuple[Example, EncodedExample]]]
-) -> None:
+def _check_one_for_one(labelled: list[tuple[str, Example]], encoded: dict[str, Encoded]) -> None:
     """Raise DataError if an answer has become several examples."""
     made = Counter(example.where for each in encoded.values() for example, _ in each)
     made.subtract(example.where for _, example in labelled)
@@ -415,7 +411,7 @@ def _check_one_for_one(
 
 def _about_turns(
     labelled: list[tuple[str, Example]],
-    encoded: dict[str, list[tuple[Example, EncodedExample]]],
+    encoded: dict[str, Encoded],
     template: Template,
     data: DataRecipe,
 ) -> Iterator[str]:
@@ -457,7 +453,7 @@ def _about_added_tokens(
         yield (f"data.added_tokens: no training example holds {', '.join(absent)}: not learned")
 
 
-def _split_of(pairs: list[tuple[Example, EncodedExample]]) -> ExampleSplit:
+def _split_of(pairs: Encoded) -> ExampleSplit:
     tokens_N = np.fromiter(
         chain.from_iterable(encoded.ids for _, encoded in pairs), dtype=np.uint32
     )

@@ -5,7 +5,7 @@ Suffixes: E texts of a split, C labels, N tokens.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, compress
 from typing import Literal
 
 import numpy as np
@@ -14,11 +14,12 @@ from transformers import PreTrainedTokenizerBase
 
 from brimful.base.arrays import Array, Bools, Floats32, Ints
 from brimful.base.discover import did_you_mean
-from brimful.base.errors import DataError, RecipeError
+from brimful.base.errors import RecipeError
 from brimful.base.types import JsonDict, Numbers
 from brimful.data.account import Account
 from brimful.data.labelled import LabelledSplit, LabelledTexts
 from brimful.data.labels import Labels, label_counts
+from brimful.data.row_layout import long_ones
 from brimful.recipe import Recipe
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -36,15 +37,11 @@ class EncodedLabels:
         split: Its texts and labels.
         tokens_N: uint32, texts end to end, each with its special tokens.
         offsets_E: int64 [E + 1]; text e is `tokens_N[offsets_E[e]:offsets_E[e + 1]]`.
-        num_cut: Texts that lost their end.
-        num_dropped: Texts left out because they were too long.
     """
 
     split: LabelledSplit
     tokens_N: NDArray[np.uint32]
     offsets_E: Ints
-    num_cut: int = 0
-    num_dropped: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets_E) - 1
@@ -119,20 +116,23 @@ def encode_splits(
     Raises:
         DataError: as `encode_split`.
     """
-    splits, account = {}, Account()
-    for name, each in texts.splits.items():
-        splits[name] = split = encode_split(name, each, tokenizer, recipe)
-        total = len(split) + split.num_dropped
-        for kind, count in {"cut": split.num_cut, "dropped": split.num_dropped}.items():
-            account.add(kind, "", count=count, total=total, split=name, unit="text")
+    account = Account()
+    splits = {
+        name: encode_split(name, each, tokenizer, recipe, account)
+        for name, each in texts.splits.items()
+    }
     return splits, account.told_in(texts.report)
 
 
 def encode_split(
-    name: str, split: LabelledSplit, tokenizer: PreTrainedTokenizerBase, recipe: Recipe
+    name: str,
+    split: LabelledSplit,
+    tokenizer: PreTrainedTokenizerBase,
+    recipe: Recipe,
+    account: Account,
 ) -> EncodedLabels:
     """A split as ids, with `data.long_documents` (error, truncate or drop) for texts of more than
-    `sequence_length` tokens.
+    `sequence_length` tokens; `account` gets the cut and the dropped ones.
 
     Raises:
         DataError: a text is too long and may not be, or none is left.
@@ -142,29 +142,17 @@ def encode_split(
     ids: list[list[int]] = []
     for start in range(0, len(split.texts), _ENCODED_AT_ONCE):
         ids += encode(split.texts[start : start + _ENCODED_AT_ONCE])
-    is_long_E = np.array([len(each) > most for each in ids], dtype=bool)
-    num_cut, num_dropped = int(is_long_E.sum()), 0
-    if num_cut and policy not in {"truncate", "drop"}:
-        first = int(np.argmax(is_long_E))
-        raise DataError(
-            f"{num_cut} of {len(ids)} {name} texts are longer than sequence_length {most}: the"
-            f" first is {split.wheres[first]} with {len(ids[first])} tokens, the longest has"
-            f" {max(map(len, ids))}. Choose data.long_documents=truncate (their ends are cut) or"
-            " drop, or raise sequence_length."
-        )
-    if policy == "drop" and num_cut:
-        num_cut, num_dropped = 0, num_cut
-        if num_dropped == len(ids):
-            raise DataError(
-                f"all {num_dropped} {name} texts are longer than sequence_length {most} and"
-                " dropped. Raise it."
-            )
-        split = _some_of(split, ~is_long_E)
-        ids = [each for each in ids if len(each) <= most]
+    lengths_E = np.array([*map(len, ids)], dtype=np.int64)
+    is_long_E = long_ones(f"{name} texts", lengths_E, policy, most, split.wheres.__getitem__)
+    count, kind = int(is_long_E.sum()), "cut"
+    if policy == "drop":
+        kind, split = "dropped", _some_of(split, ~is_long_E)
+        ids = [*compress(ids, ~is_long_E)]
+    account.add(kind, "", count=count, total=len(lengths_E), split=name, unit="text")
     cut = [shortened(each, most, at_end) for each in ids]
     tokens_N = np.fromiter(chain.from_iterable(cut), dtype=np.uint32)
     offsets_E = np.concatenate([[0], np.cumsum([len(each) for each in cut])]).astype(np.int64)
-    return EncodedLabels(split, tokens_N, offsets_E, num_cut, num_dropped)
+    return EncodedLabels(split, tokens_N, offsets_E)
 
 
 def class_weights(
@@ -222,14 +210,10 @@ def told_of(
 
 def _some_of(split: LabelledSplit, kept_E: Bools) -> LabelledSplit:
     """The texts of a split for which `kept_E` is true."""
-    numbers = np.flatnonzero(kept_E)
-    texts, wheres = (
-        tuple(values[number] for number in numbers) for values in (split.texts, split.wheres)
-    )
     return replace(
         split,
-        texts=texts,
-        wheres=wheres,
+        texts=(*compress(split.texts, kept_E),),
+        wheres=(*compress(split.wheres, kept_E),),
         targets=split.targets[kept_E],
         is_repeated_E=split.is_repeated_E[kept_E],
     )

@@ -3,10 +3,12 @@
 Suffixes: T positions of a sequence, N tokens of a split, W sequences of an epoch, D documents.
 """
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from brimful.base.arrays import Array, Ints
+from brimful.base.arrays import Array, Bools, Ints
 from brimful.base.errors import DataError
 from brimful.data.account import Account
 from brimful.data.tokens import TokenSplit
@@ -29,6 +31,48 @@ def tell_long_documents(split: TokenSplit, recipe: Recipe, account: Account) -> 
     if kind := {"truncate": "cut", "drop": "dropped"}.get(data.long_documents):
         total = split.num_documents
         account.add(kind, "", count=count, total=total, split="train", unit="document")
+
+
+def long_ones(
+    what: str,
+    lengths_E: Ints,
+    policy: str,
+    sequence_length: int,
+    where_of: Callable[[int], str],
+    *,
+    policies: Sequence[str] = ("truncate", "drop"),
+    more: int = 0,
+) -> Bools:
+    """Return which documents, examples or texts are too long.
+
+    Args:
+        what: What they are, for errors.
+        lengths_E: Tokens of each.
+        policy: `data.long_documents`.
+        sequence_length: The most tokens, but for `more`.
+        where_of: Place of one, for errors.
+        policies: Those by which long ones are allowed.
+
+    Raises:
+        DataError: one is too long and may not be, or none would be left.
+    """
+    is_long_E: Bools = lengths_E > sequence_length + more
+    count = int(is_long_E.sum())
+    if count and policy not in policies:
+        first = int(np.argmax(is_long_E))
+        *others, last = policies
+        raise DataError(
+            f"{count} of {len(lengths_E)} {what} are longer than sequence_length {sequence_length}:"
+            f" the first is {where_of(first)} with {lengths_E[first]} tokens, the longest has"
+            f" {lengths_E.max()}. Raise sequence_length, or choose"
+            f" data.long_documents={', '.join(others)} or {last}."
+        )
+    if policy == "drop" and count == len(lengths_E):
+        raise DataError(
+            f"all {count} {what} are longer than sequence_length {sequence_length}, so all were"
+            " dropped. Raise sequence_length, or choose data.long_documents=truncate."
+        )
+    return is_long_E
 
 
 def windows_of(tokens_N: Array, sequence_length: int) -> Array:
@@ -56,22 +100,16 @@ def document_sequences(
     """
     offsets = np.asarray(split.document_offsets).astype(np.int64)
     starts_D, lengths_D = offsets[:-1], np.diff(offsets)
-    is_long_D = lengths_D > sequence_length
+    is_long_D = long_ones(
+        "documents (end-of-text included)",
+        lengths_D,
+        long_documents,
+        sequence_length,
+        lambda number: f"number {number + 1}",
+        policies=("truncate", "split", "drop"),
+    )
     num_long = int(is_long_D.sum())
-    if num_long and long_documents == "error":
-        first = int(np.argmax(is_long_D))
-        raise DataError(
-            f"{num_long} of {split.num_documents} documents are longer than sequence_length"
-            f" {sequence_length}: the first is number {first + 1} with {int(lengths_D[first])}"
-            f" tokens (end-of-text included), the longest has {int(lengths_D.max())}. Raise"
-            " sequence_length, or choose data.long_documents=truncate, split or drop."
-        )
     if long_documents == "drop":
-        if num_long == len(lengths_D):
-            raise DataError(
-                f"all {num_long} documents are longer than sequence_length {sequence_length}, so"
-                " dropping them leaves none. Raise it."
-            )
         return starts_D[~is_long_D], lengths_D[~is_long_D], num_long
     if long_documents != "split":
         return starts_D, np.minimum(lengths_D, sequence_length), num_long

@@ -81,9 +81,8 @@ class Likelihood:
             forced.
         window_nats_N: Nats per window, to compare runs with `stats.paired_difference`.
         window_tokens_N: Target tokens per window.
-        named: Means of values of samples, such as pairs of answers, which the windows then are; none:
-            the windows are of text. The loss is per sample then, and the record holds nothing of
-            texts.
+        named: Means of values of samples, such as pairs of answers, which the windows are then, so
+            that the loss is per sample and the record holds nothing of texts; none: they are text.
         accuracy_interval: 95 % bootstrap interval, over the samples, of those that are told right.
         masked_share: Share of tokens that were hidden and predicted from both sides; None: each
             from the tokens before it. A masked loss says nothing of how likely a text is (Wang and
@@ -430,8 +429,8 @@ def of_samples(
     context: int,
     batch_sizes: tuple[int, ...],
 ) -> Likelihood:
-    """The scores of P samples, such as pairs of answers, from the loss of each and from whether it is
-    told right.
+    """The scores of P samples, such as pairs of answers, from the loss of each and from whether it
+    is told right.
 
     Args:
         named: Means of further values of the samples.

@@ -18,14 +18,12 @@ class SelectionRules:
             ones.
         stop_early: Draw no more for a question once so many are kept.
         min_answer_tokens: Shorter answers are not kept.
-        max_answer_tokens: Longer answers are not kept; None: any length.
     """
 
     samples_per_prompt: int
     keep_per_prompt: int
     stop_early: bool = False
     min_answer_tokens: int = 0
-    max_answer_tokens: int | None = None
 
 
 def choose(
@@ -101,8 +99,6 @@ def obstacle(sample: JudgedSample, rules: SelectionRules) -> Fate | None:
         fate = sample.status
     elif sample.tokens < rules.min_answer_tokens:
         fate = "too-short"
-    elif rules.max_answer_tokens is not None and sample.tokens > rules.max_answer_tokens:
-        fate = "too-long"
     elif sample.contaminated_by is not None:
         fate = "contaminated"
     return fate

@@ -18,7 +18,6 @@ Fate = Literal[
     "unparsed",
     "wrong",
     "too-short",
-    "too-long",
     "contaminated",
     "repeated-path",
     "enough",

@@ -25,7 +25,6 @@ _WHAT_THEN = {
     "unparsed": "show the model the form of an answer (rft.shots, rft.system)",
     "wrong": "use a stronger rft.teacher, easier questions or more rft.samples_per_prompt",
     "too-short": "lower rft.min_answer_tokens",
-    "too-long": "allow longer answers",
     "contaminated": "ask other questions than the evaluation does",
 }
 """What helps, by the fate of most samples."""

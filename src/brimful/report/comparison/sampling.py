@@ -36,7 +36,6 @@ FATES = (
     "unparsed",
     "unended",
     "too-short",
-    "too-long",
     "contaminated",
 )
 """In the order in which they are shown: correct samples first."""
