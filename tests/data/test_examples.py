@@ -214,7 +214,7 @@ def test_an_empty_split_says_why(
     tmp_path: Path, tuning: MakeRecipe, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """Too few examples, or all of them duplicates."""
-    with refuses(DataError, names=["1 examples", "0.2"]):
+    with refuses(DataError, names=["1 example ", "0.2"]):
         prepare_examples(
             tuning(rows(tmp_path / "a.jsonl", {"prompt": "1", "completion": "2"})), tokenizer
         )

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerBase
 from brimful.base.arrays import Bools, Ints
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
-from brimful.base.text import clause
 from brimful.base.types import JsonDict, Progress
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.account import Account
@@ -30,7 +29,14 @@ from brimful.data.leakage import leakage_notes, scan, without
 from brimful.data.preferences import answers_of, judged_of
 from brimful.data.rows import Row
 from brimful.data.sources import RowSource, open_rows
-from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
+from brimful.data.splits import (
+    SPLIT_SEED,
+    SPLITS,
+    check_not_empty,
+    held_out_shares,
+    split_of,
+    split_shares,
+)
 from brimful.data.stratified import hold_out
 from brimful.model.tokenizer import add_tokens, load_tokenizer
 from brimful.recipe import DataRecipe, Recipe
@@ -185,7 +191,8 @@ def prepare_examples(
     dropped = scanned.dropped(data)
     numbers = {per_row * row + number for row in dropped for number in range(per_row)}
     kept = list(without(labelled, numbers))
-    _check_not_empty(kept, data, len(dropped))
+    counted = Counter(split for split, _ in kept)
+    check_not_empty(counted, data, len(dropped), "example", "their prompts", more="")
     encoded = _encoded(kept, template, recipe, progress)
     if reads_preferences(recipe):
         _check_one_for_one(kept, encoded)
@@ -358,23 +365,6 @@ def _add_once(
     if is_there and (kind, where) not in told:
         account.add(kind, where, *names)
         told.add((kind, where))
-
-
-def _check_not_empty(
-    labelled: list[tuple[str, Example]], data: DataRecipe, num_dropped: int
-) -> None:
-    counts = Counter(split for split, _ in labelled)
-    dropped = (
-        f" ({num_dropped} were dropped because their prompts stand in training:"
-        " data.duplicates=report keeps them)"
-    )
-    for split, share in split_shares(data).items():
-        if not counts[split] and share > 0:
-            raise DataError(
-                f"the {split} split would be empty: of {len(labelled)} examples its share of"
-                f" {share:g} holds none{clause(num_dropped, dropped)}. Use more examples, or"
-                " other shares (data.validation, data.test)."
-            )
 
 
 def _encoded(

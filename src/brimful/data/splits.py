@@ -22,6 +22,10 @@ _FAR = 4
 """A split that is so many times as large as asked is told."""
 _LEAST_CHARACTERS = 32
 """What a split by position needs at least in every part."""
+_HOLDS_OUT = (
+    "; data.document_start cuts one long text into documents, and data.split_by=position holds out"
+    " the end of the text"
+)
 _WINDOW = 0.25
 """How far a border between the splits of few documents may move to the end of a paragraph or line:
 a share of the smallest split.
@@ -203,31 +207,44 @@ def far_from_shares(characters: Counts, data: DataRecipe) -> list[str]:
     return notes
 
 
-def check_not_empty(num_documents: Counts, data: DataRecipe, num_dropped: int) -> None:
-    """Training and validation must hold documents, and test where it was asked for.
+def check_not_empty(
+    counts: Counts,
+    data: DataRecipe,
+    num_dropped: int,
+    what: str = "document",
+    compared: str = "they",
+    more: str = _HOLDS_OUT,
+) -> None:
+    """Every split that was asked for must hold documents, or examples.
+
+    Args:
+        counts: So many of each split.
+        data: The shares that were asked for.
+        num_dropped: So many were left out, as they stand in training.
+        what: One of them.
+        compared: What stands there.
+        more: What else helps.
 
     Raises:
         DataError: says the numbers and what to change.
     """
-    total = sum(num_documents.values())
     changes = {
         "train": "validation=smaller",
         "validation": "validation=larger",
         "test": "test=larger",
     }
+    dropped = (
+        f" ({num_dropped} were dropped because {compared} stand in training: data.duplicates=report"
+        " keeps them)"
+    )
+    total = plural(sum(counts.values()), what)
     for split, share in split_shares(data).items():
-        if num_documents.get(split) or (split == "test" and not share):
-            continue
-        dropped = (
-            f" ({num_dropped} were dropped as duplicates of training documents:"
-            " data.duplicates=report keeps them)"
-        )
-        raise DataError(
-            f"the {split} split would be empty: of {plural(total, 'document')} its share"
-            f" of {share:g} holds none{clause(num_dropped, dropped)}. Use more documents,"
-            f" another share (data.{changes[split]}), data.document_start to cut one long text into"
-            " documents, or data.split_by=position to hold out the end of the text."
-        )
+        if share > 0 and not counts.get(split):
+            raise DataError(
+                f"the {split} split would be empty: of {total} its share of {share:g} holds"
+                f" none{clause(num_dropped, dropped)}. Use more {what}s, or another share"
+                f" (data.{changes[split]}){more}."
+            )
 
 
 def split_shares(data: DataRecipe) -> Numbers:
