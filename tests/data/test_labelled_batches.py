@@ -11,7 +11,7 @@ from brimful.data.labelled import LabelledSplit
 from brimful.data.labelled_batches import LabelledSequences, Passes
 from brimful.data.labelled_tokens import EncodedLabels
 from brimful.data.labels import Labels
-from brimful.data.length_window import LengthWindow
+from brimful.data.sequences import padded_width
 
 HAM_SPAM = Labels(names=("ham", "spam"), multiple=False, positive=1)
 TOPICS = Labels(names=("a", "b", "c"), multiple=True, positive=None)
@@ -26,7 +26,7 @@ def _encoded(lengths: list[int], targets: np.ndarray[Any, Any] | None = None) ->
 
 
 def _padded(passes: Passes, lengths: list[int], numbers: list[int]) -> int:
-    return len(numbers) * passes.width(max(lengths[number] for number in numbers))
+    return len(numbers) * padded_width(max(lengths[number] for number in numbers), passes.limit)
 
 
 @given(
@@ -98,7 +98,7 @@ def test_a_step_sees_each_text_of_an_epoch_once_and_the_same_again_with_the_same
 def _windowed(steps: int) -> LabelledSequences:
     random = np.random.default_rng(0)
     encoded = _encoded(random.integers(3, 32, 103).tolist())
-    return LabelledSequences(encoded, None, Passes(0, 32, 64), 7, LengthWindow(8, steps))
+    return LabelledSequences(encoded, None, Passes(0, 32, 64), 7, 8, steps)
 
 
 def test_batches_of_similar_length_hold_each_text_once_an_epoch_and_less_padding() -> None:

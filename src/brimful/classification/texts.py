@@ -16,7 +16,7 @@ from brimful.base.text import listed
 from brimful.base.types import JsonDict
 from brimful.data.encodings import AUTO, UTF_8, decoded_lines, lines_of_bytes
 from brimful.data.readers import SUFFIXES, Reading, read_rows, rows_of_lines
-from brimful.data.rows import Column, Row, cell_of, text_of
+from brimful.data.rows import Column, Row, text_or_empty
 from brimful.recipe import DataRecipe, Recipe
 from brimful.recipe.loading import with_changes
 
@@ -126,7 +126,8 @@ class Source:
                     f" its text is column {self.column}. Say which it is: data.header=true"
                     " data.text_column=NAME, or data.header=false."
                 )
-            yield self._text_row(row)
+            text = text_or_empty(row.columns, self.column, row.where)
+            yield TextRow(text, row.columns, row.where)
 
     def _lines(self, standard_input: BinaryIO | None) -> Iterator[str]:
         if not self.is_standard_input:
@@ -134,11 +135,6 @@ class Source:
         return lines_of_bytes(
             standard_input or sys.stdin.buffer, self.reading.encoding, "standard input"
         )
-
-    def _text_row(self, row: Row) -> TextRow:
-        if isinstance(row.columns, dict) and cell_of(row.columns, self.column, row.where) is None:
-            return TextRow("", row.columns, row.where)
-        return TextRow(text_of(row.columns, self.column, row.where), row.columns, row.where)
 
 
 def _refuse_unreadable(name: str, changed_keys: Sequence[str]) -> None:

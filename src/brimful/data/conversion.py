@@ -7,7 +7,7 @@ point stands. Everything is drawn from seeds, without end, and is the same every
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -134,12 +134,25 @@ def questions(
             yield problem
 
 
-def _check_split(split: str, corpus: str) -> None:
+def _rows(
+    corpus: str,
+    split: str,
+    kinds: Mapping[str, tuple[str, ...]],
+    made: Callable[[Problem], Problem | None],
+) -> Iterator[Row]:
+    """The rows of the first problems of a split that something is made of.
+
+    Raises:
+        DataError: there is no such split.
+    """
     if split not in NUM_ROWS:
         raise DataError(
             f"builtin:{corpus} has no split {split!r}{did_you_mean(split, NUM_ROWS)} It has"
             f" {', '.join(NUM_ROWS)}."
         )
+    problems = filter(None, map(made, questions(split, _MOST_DRAWN, 0, kinds[split])))
+    for place, problem in enumerate(islice(problems, NUM_ROWS[split]), start=1):
+        yield Row(problem.columns, f"builtin:{corpus}, {split} row {place}")
 
 
 def conversion_rows(split: str = "train") -> Iterator[Row]:
@@ -147,11 +160,9 @@ def conversion_rows(split: str = "train") -> Iterator[Row]:
     always the same ones in the same order.
 
     Raises:
-        DataError: there is no such split.
+        DataError: as `_rows`.
     """
-    _check_split(split, "unit-conversion")
-    for place, problem in enumerate(questions(split, NUM_ROWS[split], seed=0), start=1):
-        yield Row(problem.columns, f"builtin:unit-conversion, {split} row {place}")
+    return _rows("unit-conversion", split, KINDS, lambda problem: problem)
 
 
 def short_conversion_rows(split: str = "train") -> Iterator[Row]:
@@ -159,12 +170,14 @@ def short_conversion_rows(split: str = "train") -> Iterator[Row]:
     ways each; spelled out where numbers get long.
 
     Raises:
-        DataError: there is no such split.
+        DataError: as `_rows`.
     """
-    rows = conversion_rows(split)
-    for row, problem in zip(rows, questions(split, NUM_ROWS[split], seed=0), strict=True):
-        short = replace(problem, path=_short_path(problem, split))
-        yield Row(short.columns, row.where.replace("unit-conversion", "unit-conversion-short"))
+
+    def shortened(problem: Problem) -> Problem:
+        ways = _short_ways(problem.value, problem.source, problem.target, split)
+        return _by_one_of(problem, ways) or problem
+
+    return _rows("unit-conversion-short", split, KINDS, shortened)
 
 
 def small_conversion_rows(split: str = "train") -> Iterator[Row]:
@@ -173,19 +186,14 @@ def small_conversion_rows(split: str = "train") -> Iterator[Row]:
     values that it never sees.
 
     Raises:
-        DataError: there is no such split.
+        DataError: as `_rows`.
     """
-    _check_split(split, "unit-conversion-small")
-    found = 0
-    for problem in questions(split, _MOST_DRAWN, seed=0, kinds=SMALL_KINDS[split]):
+
+    def made_small(problem: Problem) -> Problem | None:
         ways = _small_ways(problem.value, problem.source, problem.target, split)
-        if not ways:
-            continue
-        found += 1
-        small = replace(problem, path=_chosen_short(problem, ways))
-        yield Row(small.columns, f"builtin:unit-conversion-small, {split} row {found}")
-        if found == NUM_ROWS[split]:
-            return
+        return _by_one_of(problem, ways)
+
+    return _rows("unit-conversion-small", split, SMALL_KINDS, made_small)
 
 
 @cache
@@ -193,11 +201,6 @@ def _small_ways(value: Fraction, source: Unit, target: Unit, split: str) -> list
     return [
         way for way in _short_ways(value, source, target, split) if needs_small_numbers_only(way)
     ]
-
-
-def _short_path(problem: Problem, split: str) -> Path:
-    ways = _short_ways(problem.value, problem.source, problem.target, split)
-    return _chosen_short(problem, ways) if ways else problem.path
 
 
 def _short_ways(value: Fraction, source: Unit, target: Unit, split: str) -> list[Path]:
@@ -208,8 +211,11 @@ def _short_ways(value: Fraction, source: Unit, target: Unit, split: str) -> list
     ]
 
 
-def _chosen_short(problem: Problem, ways: list[Path]) -> Path:
-    return _chosen(random.Random(f"short {problem.question}"), (*ways,))
+def _by_one_of(problem: Problem, ways: list[Path]) -> Problem | None:
+    """The problem with one of these ways to its answer; None where there is none."""
+    if not ways:
+        return None
+    return replace(problem, path=_chosen(random.Random(f"short {problem.question}"), (*ways,)))
 
 
 def conversion_documents() -> Iterator[str]:

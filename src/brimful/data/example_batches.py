@@ -20,7 +20,7 @@ from brimful.base.arrays import Bools, Floats32, Ints
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.bins import even_bins, longest_first
 from brimful.data.examples import ExampleSplit
-from brimful.data.sequences import PAD_MULTIPLE, Shuffle
+from brimful.data.sequences import Shuffle, padded_width
 from brimful.recipe.kinds import shares_beginnings
 
 Layout = Literal["packed", "padded", "shared"]
@@ -117,7 +117,7 @@ class ExampleSequences:
         if self._layout != "padded":
             return [-(-sum(lengths[number] for number in filled) // each) for filled in passes]
         return [
-            len(rows) // each * _width(max(lengths[number] for number in rows), limit)
+            len(rows) // each * padded_width(max(lengths[number] for number in rows), limit)
             for rows in passes
         ]
 
@@ -244,17 +244,13 @@ def _pair(tokens: NDArray[np.uint32], is_target: Bools) -> _Pair:
     return _Pair(ids[:-1], np.where(is_target[1:], ids[1:], IGNORED))
 
 
-def _width(longest: int, limit: int) -> int:
-    return min(-(-longest // PAD_MULTIPLE) * PAD_MULTIPLE, limit)
-
-
 def _similar(lengths: Sequence[int], budget: int, limit: int) -> Iterator[list[int]]:
     """Numbers of the examples of each batch, longest first; a padded batch has at most `budget`
     positions, or one row.
     """
     rows: list[int] = []
     for number in longest_first(lengths):
-        if rows and (len(rows) + 1) * _width(lengths[rows[0]], limit) > budget:
+        if rows and (len(rows) + 1) * padded_width(lengths[rows[0]], limit) > budget:
             yield rows
             rows = []
         rows.append(number)
@@ -296,7 +292,7 @@ def _positions_of_sharing(pairs: Sequence[_Pair]) -> int:
 
 def _padded(pairs: Sequence[_Pair], limit: int) -> MicroBatch:
     """Rows filled on the right, where causal attention from the example does not look."""
-    width = _width(max(len(pair.inputs_T) for pair in pairs), limit)
+    width = padded_width(max(len(pair.inputs_T) for pair in pairs), limit)
     inputs_BT = np.zeros((len(pairs), width), dtype=np.int64)
     targets_BT = np.full((len(pairs), width), IGNORED, dtype=np.int64)
     for row, pair in enumerate(pairs):

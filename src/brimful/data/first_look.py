@@ -12,7 +12,7 @@ from brimful.data import hub
 from brimful.data.account import Account
 from brimful.data.formats import examples_of
 from brimful.data.preferences import judged_of, preferences_of
-from brimful.data.rows import LABEL_KEY, Row, cell_of, text_of
+from brimful.data.rows import LABEL_KEY, Row, cell_of, text_or_empty
 from brimful.data.sources import AnySource, Items, is_local, open_rows, open_source
 from brimful.recipe import DataRecipe, Recipe
 from brimful.recipe.data import unpacked_name
@@ -70,9 +70,7 @@ def _look_at_labels(recipe: Recipe, data: DataRecipe) -> None:
 
     def cells(rows: Iterable[Row]) -> Iterator[LabelCell]:
         for row in rows:
-            text = ""
-            if cell_of(row.columns, data.text_column, row.where) is not None:
-                text = text_of(row.columns, data.text_column, row.where)
+            text = text_or_empty(row.columns, data.text_column, row.where)
             value = cell_of(row.columns, data.label_column, row.where, LABEL_KEY)
             cell = LabelCell(value, row.where)
             if text.strip():

@@ -43,7 +43,7 @@ from brimful.data.repeats import (
     repeat_notes,
     repeat_report,
 )
-from brimful.data.rows import LABEL_KEY, Row, as_named, cell_of, column_name, short, text_of
+from brimful.data.rows import LABEL_KEY, Row, as_named, cell_of, column_name, short, text_or_empty
 from brimful.data.sources import AnyPart, Rows, RowSource, open_rows
 from brimful.data.splits import SPLITS, held_out_shares
 from brimful.data.stratified import STRATIFIED_SEED, hold_out
@@ -222,7 +222,7 @@ def _read(
         own = {name: rows for name, rows in part.splits.items() if name not in hidden}
         pool = held_out_shares(own, data)
         for name, row in ((name, row) for name, rows in own.items() for row in rows):
-            text = prepare(_text(row, data))
+            text = prepare(text_or_empty(row.columns, data.text_column, row.where))
             if not text.strip():
                 empty.append(row.where)
                 continue
@@ -259,12 +259,6 @@ def _unread(row: Row, data: DataRecipe, rules: LabelsRecipe) -> list[str]:
             if each is not None
         }
     )
-
-
-def _text(row: Row, data: DataRecipe) -> str:
-    if cell_of(row.columns, data.text_column, row.where) is None:
-        return ""
-    return text_of(row.columns, data.text_column, row.where)
 
 
 def _label_cell(row: Row, data: DataRecipe) -> LabelCell:

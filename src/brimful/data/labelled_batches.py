@@ -19,10 +19,11 @@ from transformers import PreTrainedTokenizerBase
 from brimful.base.arrays import Array, Floats32, Ints
 from brimful.base.errors import DataError
 from brimful.data.batches import MicroBatch
+from brimful.data.bins import longest_first
 from brimful.data.labelled_tokens import EncodedLabels
-from brimful.data.length_window import LengthWindow
+from brimful.data.length_window import dealt_by_length
 from brimful.data.packed_passes import PackedPasses
-from brimful.data.sequences import PAD_MULTIPLE, Shuffle
+from brimful.data.sequences import Shuffle, padded_width
 from brimful.recipe import Recipe
 
 _STEPS_LAID_OUT = 20
@@ -100,8 +101,8 @@ class Passes:
             lengths: Tokens of each text.
             budget: Positions of a pass at most; one longer text makes a pass of its own.
         """
-        order = sorted(range(len(lengths)), key=lambda number: (-lengths[number], number))
-        counts = Counter(self.width(lengths[number]) for number in order)
+        order = longest_first(lengths)
+        counts = Counter(padded_width(lengths[number], self.limit) for number in order)
         widths = sorted(counts, reverse=True)
         until = [0]
         for width in widths:
@@ -129,13 +130,9 @@ class Passes:
         `laid_out`.
         """
         return [
-            len(numbers) * self.width(max(lengths[number] for number in numbers))
+            len(numbers) * padded_width(max(lengths[number] for number in numbers), self.limit)
             for numbers in self.laid_out(lengths, budget)
         ]
-
-    def width(self, longest: int) -> int:
-        """Positions of a row that holds so many tokens."""
-        return min(-(-longest // PAD_MULTIPLE) * PAD_MULTIPLE, self.limit)
 
     @staticmethod
     def _rows(width: int, budget: int) -> int:
@@ -148,15 +145,13 @@ class Passes:
         """Rows filled on the right, and 1 where they hold text, int64 (B, T) both; no mask where
         nothing is filled.
         """
-        width = self.width(max(map(len, ids)))
+        lengths_B = np.array([*map(len, ids)])
+        width = padded_width(int(lengths_B.max()), self.limit)
         inputs_BT = np.full((len(ids), width), self.pad_id, dtype=np.int64)
-        mask_BT = np.zeros((len(ids), width), dtype=np.int64)
-        for row, each in enumerate(ids):
-            inputs_BT[row, : len(each)] = each
-            mask_BT[row, : len(each)] = 1
-        if mask_BT.all():
-            return torch.from_numpy(inputs_BT), None
-        return torch.from_numpy(inputs_BT), torch.from_numpy(mask_BT)
+        mask_BT = np.arange(width) < lengths_B[:, None]
+        inputs_BT[mask_BT] = np.concatenate(ids)
+        mask = None if mask_BT.all() else torch.from_numpy(mask_BT.astype(np.int64))
+        return torch.from_numpy(inputs_BT), mask
 
     def micro_batch(
         self,
@@ -191,7 +186,10 @@ class LabelledSequences:
             labels: how much having the label counts.
         passes: How texts become rows.
         seed: The seed of the shuffle.
-        window: See `LengthWindow`; None: batches are as they are shuffled.
+        batch: Texts of an optimizer step.
+        window: The texts of so many batches are dealt out by length (`dealt_by_length`); 1: batches
+            are as they are shuffled. A window never reaches beyond its epoch, so each text still
+            comes once in an epoch.
     """
 
     def __init__(
@@ -200,11 +198,12 @@ class LabelledSequences:
         weights_C: Floats32 | None,
         passes: Passes | PackedPasses,
         seed: int,
-        window: LengthWindow | None = None,
+        batch: int = 1,
+        window: int = 1,
     ) -> None:
         self._encoded, self._weights_C, self._passes = encoded, weights_C, passes
         self._shuffle, self._seed = Shuffle(len(encoded), seed), seed
-        self._window = window
+        self._batch, self._texts = batch, batch * window
         self._numbers_of_window = lru_cache(maxsize=4)(self._draw_window)
 
     def __len__(self) -> int:
@@ -231,28 +230,28 @@ class LabelledSequences:
 
     def _numbers(self, first_sample: int, count: int) -> Ints:
         """Numbers of the texts of samples, which may span windows and epochs."""
-        if self._window is None:
+        if self._texts == self._batch:
             return self._shuffle.numbers(first_sample, count)
         pieces, sample, end = [], first_sample, first_sample + count
         while sample < end:
             epoch, place = divmod(sample, len(self))
-            number, place = divmod(place, self._window.texts)
-            numbers = self._numbers_of_window(self._window, epoch, number)
+            number, place = divmod(place, self._texts)
+            numbers = self._numbers_of_window(epoch, number)
             taken = min(end - sample, len(numbers) - place)
             pieces.append(numbers[place : place + taken])
             sample += taken
         return np.concatenate(pieces)
 
-    def _draw_window(self, window: LengthWindow, epoch: int, number: int) -> Ints:
+    def _draw_window(self, epoch: int, number: int) -> Ints:
         """The texts of a window of an epoch, in order; the last one of an epoch may be smaller."""
-        start = number * window.texts
-        size = min(window.texts, len(self) - start)
+        start = number * self._texts
+        size = min(self._texts, len(self) - start)
         first = epoch * len(self) + start
         numbers = self._shuffle.numbers(first, size)
         words = np.random.SeedSequence((self._seed, epoch, number)).generate_state(2, np.uint64)
         seed = np.asarray(words, np.uint64)
-        order = window.ordered(self._encoded.lengths_E[numbers], first, seed)
-        return numbers[order]
+        lengths = self._encoded.lengths_E[numbers]
+        return numbers[dealt_by_length(lengths, first, self._batch, seed)]
 
 
 def weights_of(targets: Array, weights_C: Floats32 | None) -> Floats32:

@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from brimful.base.arrays import Ints
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED, Batch, MicroBatch
-from brimful.data.sequences import PAD_MULTIPLE, TokenSequences, evaluation_batches
+from brimful.data.sequences import TokenSequences, evaluation_batches, padded_width
 from brimful.data.tokens import TokenSplit
 from brimful.model.description import CLS_ID, ENCODER_TOKENS, MASK_ID, PAD_ID
 
@@ -210,7 +210,7 @@ def masked(
         scoring: See `MaskingRules.hide`.
     """
     tokens_BT = plain.targets_BT[:, : limit - 1]
-    width = min(-(-(tokens_BT.shape[1] + 1) // PAD_MULTIPLE) * PAD_MULTIPLE, limit)
+    width = padded_width(tokens_BT.shape[1] + 1, limit)
     rows_BT = F.pad(
         F.pad(tokens_BT, (1, 0), value=CLS_ID), (0, width - tokens_BT.shape[1] - 1), value=IGNORED
     )

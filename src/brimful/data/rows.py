@@ -106,6 +106,11 @@ def text_of(row: Any, column: Column, where: str) -> str:
     return value.replace("\r\n", "\n")
 
 
+def text_or_empty(row: Any, column: Column, where: str) -> str:
+    """The same; empty where the column holds null."""
+    return "" if cell_of(row, column, where) is None else text_of(row, column, where)
+
+
 def missing_column(
     column: Column, columns: Iterable[str], where: str, key: str = TEXT_KEY
 ) -> DataError:

@@ -21,6 +21,13 @@ from brimful.data.tokens import TokenSplit
 PAD_MULTIPLE = 8
 
 
+def padded_width(longest: int, limit: int) -> int:
+    """Return the positions of a row that holds so many tokens, padding included; at most
+    `limit`.
+    """
+    return min(-(-longest // PAD_MULTIPLE) * PAD_MULTIPLE, limit)
+
+
 class Shuffle:
     """Endless numbered samples of `length` things: sample i belongs to epoch `i // length` and is
     shuffled within it.
@@ -127,8 +134,7 @@ class TokenSequences:
         return shifted(self._windows_NT[starts_B])
 
     def _document_batch(self, order_B: Ints) -> Batch:
-        longest = int(self._lengths_W[order_B].max())
-        width = min(-(-longest // PAD_MULTIPLE) * PAD_MULTIPLE, self._sequence_length)
+        width = padded_width(int(self._lengths_W[order_B].max()), self._sequence_length)
         inputs_BT = np.full((len(order_B), width), self._end_of_text, dtype=np.int64)
         targets_BT = np.full((len(order_B), width), IGNORED, dtype=np.int64)
         for row, sequence in enumerate(order_B):

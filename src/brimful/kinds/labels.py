@@ -37,7 +37,6 @@ from brimful.data.labelled_batches import (
     positions_per_text,
 )
 from brimful.data.labelled_tokens import EncodedLabels, class_weights, encode_splits, told_of
-from brimful.data.length_window import LengthWindow
 from brimful.data.packed_passes import PackedPasses
 from brimful.data.preparation import preparation_identity
 from brimful.data.tokenizer import tokenizer_fingerprint
@@ -231,10 +230,14 @@ class LabelledRunData(LaidOutRunData[EncodedLabels]):
         passes: Passes | PackedPasses = self._passes(device_kind)
         if packing == "packed":
             passes = PackedPasses(self._pad_id, self.recipe.sequence_length)
-        steps, batch = self.recipe.label_rules.length_window, self.recipe.effective_batch
-        window = LengthWindow(batch, steps) if steps > 1 else None
-        seed = self.recipe.seed
-        return LabelledSequences(self.splits["train"], self.weights_C, passes, seed, window)
+        return LabelledSequences(
+            self.splits["train"],
+            self.weights_C,
+            passes,
+            self.recipe.seed,
+            self.recipe.effective_batch,
+            self.recipe.label_rules.length_window,
+        )
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> NoReturn:
         """Raise RequestError: a classifier has no likelihood."""
