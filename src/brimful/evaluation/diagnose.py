@@ -3,7 +3,7 @@ checkpoints.
 """
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,8 @@ from brimful.base.errors import BrimfulError, CheckpointError
 from brimful.base.text import shortened
 from brimful.base.types import Json, Progress
 from brimful.base.units import format_count
-from brimful.data.tokenizer import FAIL_BELOW, verdict
+from brimful.data.tokenizer import FAIL_BELOW
+from brimful.data.tokenizer import verdict as rating_of
 from brimful.data.tokens import TokenSplit, batch_encoder
 from brimful.evaluation.alignment import Alignment
 from brimful.evaluation.baselines import ngram_baselines
@@ -121,6 +122,21 @@ def diagnose_model(
     return findings
 
 
+def _found(
+    name: str,
+    value: str,
+    *faults: tuple[object, Verdict, str],
+    layers: tuple[Json, ...] = (),
+) -> Finding:
+    """The finding of a check: the first fault that is there, with its verdict and advice; else
+    ok.
+    """
+    for is_there, verdict, advice in faults:
+        if is_there:
+            return Finding(name, value, verdict, advice, layers)
+    return Finding(name, value, "ok", layers=layers)
+
+
 def compression(loaded: LoadedRun, validation: TokenSplit) -> Finding:
     """Characters and bytes of held-out text per token, end-of-text tokens left out."""
     name = "tokenizer compression"
@@ -128,26 +144,22 @@ def compression(loaded: LoadedRun, validation: TokenSplit) -> Finding:
     if tokens < 1:
         return Finding(name, "the validation split holds no text", "bad", "Raise data.validation.")
     characters, size = validation.num_characters / tokens, validation.num_bytes / tokens
+    rating = rating_of(loaded.recipe.own_tokenizer.kind, characters)
     value = (
         f"{characters:.2f} characters and {size:.2f} bytes per token, {len(loaded.tokenizer)}"
-        " tokens in the vocabulary"
+        f" tokens in the vocabulary: {rating}"
     )
-    rating = verdict(loaded.recipe.own_tokenizer.kind, characters)
-    value = f"{value}: {rating}"
-    if rating not in {"fail", "low"}:
-        return Finding(name, value, "ok")
     advice = "Raise tokenizer.vocabulary, or train the tokenizer on text like the validation text."
-    if max(characters, size) < FAIL_BELOW:
-        return Finding(name, value, "bad", advice)
-    return Finding(name, value, "warn", advice)
+    is_low = rating in {"fail", "low"}
+    is_bad = is_low and max(characters, size) < FAIL_BELOW
+    return _found(name, value, (is_bad, "bad", advice), (is_low, "warn", advice))
 
 
 def round_trip(loaded: LoadedRun, validation: TokenSplit) -> Finding:
     """Whether held-out documents, decoded and encoded again, give the same ids: the run's tokenizer
     made these tokens and loses nothing.
     """
-    name, encode = "tokenizer round trip", batch_encoder(loaded.tokenizer)
-    wrong, seen = [], 0
+    encode, wrong, seen = batch_encoder(loaded.tokenizer), [], 0
     for number, ids, is_cut in _documents(validation):
         seen += 1
         again: list[int] = []
@@ -157,23 +169,33 @@ def round_trip(loaded: LoadedRun, validation: TokenSplit) -> Finding:
             ids, again = ids[:-CUT_TOKENS], again[: len(ids) - CUT_TOKENS]  # noqa: PLW2901 - the same document
         if again != ids:
             wrong.append(number)
-    if not wrong:
-        return Finding(name, f"{seen} validation documents come back exactly", "ok")
-    value = (
-        f"{len(wrong)} of {seen} validation documents do not come back exactly, the first is"
-        f" document {wrong[0]}"
-    )
-    if loaded.recipe.own_tokenizer.kind == "character":
-        advice = (
-            "They hold characters that training text lacks; tokenizer.kind=bpe knows every"
-            " character."
+    value = f"{seen} validation documents come back exactly"
+    if wrong:
+        value = (
+            f"{len(wrong)} of {seen} validation documents do not come back exactly, the first is"
+            f" document {wrong[0]}"
         )
-        return Finding(name, value, "warn", advice)
-    advice = (
-        "The tokens were made by another tokenizer: run the same `brimful train` command again to"
-        " rebuild them."
+    return _found(
+        "tokenizer round trip",
+        value,
+        (
+            wrong and _knows_characters(loaded),
+            "warn",
+            "They hold characters that training text lacks; tokenizer.kind=bpe knows every"
+            " character.",
+        ),
+        (
+            wrong,
+            "bad",
+            "The tokens were made by another tokenizer: run the same `brimful train` command again"
+            " to rebuild them.",
+        ),
     )
-    return Finding(name, value, "bad", advice)
+
+
+def _knows_characters(loaded: LoadedRun) -> bool:
+    """Whether the tokenizer knows the characters of training text alone."""
+    return loaded.recipe.own_tokenizer.kind == "character"
 
 
 def _decoded(loaded: LoadedRun, ids: Sequence[int], *, with_special: bool = True) -> str:
@@ -188,21 +210,21 @@ def odd_texts(loaded: LoadedRun) -> Finding:
     """Whether texts that trip tokenizers come back exactly: spaces, line ends, other scripts,
     emoji, a written-out special token.
     """
-    name = "odd texts round trip"
     lost = [text for text in ODD_TEXTS if _decoded(loaded, loaded.encode(text)) != text]
-    if not lost:
-        return Finding(name, f"{len(ODD_TEXTS)} of {len(ODD_TEXTS)} exact", "ok")
-    value = f"{len(lost)} of {len(ODD_TEXTS)} not exact, such as {lost[0]!r}"
-    if loaded.recipe.own_tokenizer.kind == "character":
-        return Finding(
-            name, f"{value} (a character tokenizer knows the training text's characters only)", "ok"
-        )
-    return Finding(
-        name,
+    value = f"{len(ODD_TEXTS)} of {len(ODD_TEXTS)} exact"
+    if lost:
+        value = f"{len(lost)} of {len(ODD_TEXTS)} not exact, such as {lost[0]!r}"
+        if _knows_characters(loaded):
+            value += " (a character tokenizer knows the training text's characters only)"
+    return _found(
+        "odd texts round trip",
         value,
-        "bad",
-        "The tokenizer changes text: look at normalizer, pre_tokenizer and decoder in"
-        " model/tokenizer.json.",
+        (
+            lost and not _knows_characters(loaded),
+            "bad",
+            "The tokenizer changes text: look at normalizer, pre_tokenizer and decoder in"
+            " model/tokenizer.json.",
+        ),
     )
 
 
@@ -214,29 +236,34 @@ def parameters(loaded: LoadedRun) -> Finding:
     counted = count_parameters(
         loaded.recipe.fresh_model, int(loaded.model.config.vocab_size), loaded.recipe.context
     ).total
+    is_other = real != counted
     value = f"{real:,} ({format_count(real)}); {buffers:,} buffer elements beside them"
-    if real == counted:
-        return Finding("parameters", value, "ok")
-    return Finding(
+    return _found(
         "parameters",
-        f"{value}; the recipe describes {counted:,}",
-        "bad",
-        "model/ and recipe.yaml are of different runs; restore the one that was changed.",
+        value + f"; the recipe describes {counted:,}" * is_other,
+        (
+            is_other,
+            "bad",
+            "model/ and recipe.yaml are of different runs; restore the one that was changed.",
+        ),
     )
 
 
 def weights(loaded: LoadedRun) -> Finding:
     """Whether every weight is a number."""
-    broken = tensors_not_finite(loaded.model)
-    if not broken:
-        return Finding("weights", "all finite", "ok")
-    names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)
-    return Finding(
+    broken, value = tensors_not_finite(loaded.model), "all finite"
+    if broken:
+        names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)
+        value = f"NaN or inf in {len(broken)} tensors: {names}"
+    return _found(
         "weights",
-        f"NaN or inf in {len(broken)} tensors: {names}",
-        "bad",
-        "Training diverged: lower optimizer.learning_rate or set optimizer.clip_norm, and train"
-        " again.",
+        value,
+        (
+            broken,
+            "bad",
+            "Training diverged: lower optimizer.learning_rate or set optimizer.clip_norm, and train"
+            " again.",
+        ),
     )
 
 
@@ -271,20 +298,22 @@ def loss_against_counting(
     upper_bound = scores.loss
     if scores.loss_interval is not None:
         upper_bound = scores.loss_interval.high
-    if upper_bound < counted.bigram.loss:
-        return Finding("validation loss", value, "ok")
-    if scores.loss < counted.unigram.loss:
-        advice = (
-            "Not clearly below the bigram: nothing beyond the previous token is used yet. Train"
-            " longer or raise optimizer.learning_rate."
-        )
-        return Finding("validation loss", value, "warn", advice)
-    return Finding(
+    is_close = not upper_bound < counted.bigram.loss  # and so is what is not a number
+    return _found(
         "validation loss",
         value,
-        "bad",
-        "No better than token frequencies: training failed or has hardly begun. Look at the loss"
-        " curve in report.html.",
+        (
+            is_close and not scores.loss < counted.unigram.loss,
+            "bad",
+            "No better than token frequencies: training failed or has hardly begun. Look at the"
+            " loss curve in report.html.",
+        ),
+        (
+            is_close,
+            "warn",
+            "Not clearly below the bigram: nothing beyond the previous token is used yet. Train"
+            " longer or raise optimizer.learning_rate.",
+        ),
     )
 
 
@@ -308,75 +337,67 @@ def inside(loaded: LoadedRun, validation: TokenSplit, *, loss_chunk: int) -> lis
     return findings
 
 
+def _rows(layers: Iterable[object], **columns: str) -> tuple[Json, ...]:
+    """A row for each layer: under each column the value of the attribute that it names."""
+    return tuple(
+        {column: getattr(each, name) for column, name in {"layer": "name", **columns}.items()}
+        for each in layers
+    )
+
+
 def feedback_gradient(alignment: Alignment, where: str, *, points: str) -> Finding:
     """Whether the fed-back gradient points in the direction of backpropagation's; only of layers
     below the top, since the top gets the true gradient.
     """
-    name = "feedback gradient"
-    rows = tuple(
-        {
-            "layer": each.name,
-            "cosine": each.cosine,
-            "norm_ratio": each.norm_ratio,
-            "relative_error": each.relative_error,
-        }
-        for each in alignment.segments
+    name, mean = "feedback gradient", alignment.mean_cosine
+    rows = _rows(
+        alignment.segments,
+        cosine="cosine",
+        norm_ratio="norm_ratio",
+        relative_error="relative_error",
     )
-    mean = alignment.mean_cosine
     if points == "none":
-        return Finding(
-            name,
-            "only the top and what is tied to it learn: nothing is fed back to the layers below",
-            "ok",
-            layers=rows,
-        )
+        told = "only the top and what is tied to it learn: nothing is fed back to the layers below"
+        return Finding(name, told, "ok", layers=rows)
     if mean is None:
-        return Finding(
-            name,
-            "the layers below the top get no gradient",
-            "bad",
-            "The loss does not reach them: look at the weights above.",
-            rows,
-        )
-    value = f"cosine with backpropagation {mean:.3f} on average below the top, {where}"
+        advice = "The loss does not reach them: look at the weights above."
+        return Finding(name, "the layers below the top get no gradient", "bad", advice, rows)
     lost = [
         each.name
         for each in alignment.below_the_top
         if each.cosine is None or each.cosine < ALIGNED_ABOVE
     ]
-    if not lost:
-        return Finding(name, value, "ok", layers=rows)
     advice = (
         f"Below {ALIGNED_ABOVE} in {', '.join(lost)}: these layers do not follow the loss; below 0"
         " what is fed back raises it. Train longer, try feedback.matrix=identity, and compare with"
         " feedback.points=none, where they do not learn at all."
     )
-    if mean <= 0:
-        return Finding(name, value, "bad", advice, rows)
-    return Finding(name, value, "warn", advice, rows)
+    return _found(
+        name,
+        f"cosine with backpropagation {mean:.3f} on average below the top, {where}",
+        (lost and mean <= 0, "bad", advice),
+        (lost, "warn", advice),
+        layers=rows,
+    )
 
 
 def attention_output(attention: AttentionFidelity, where: str) -> Finding:
     """Whether every layer's attention adds something."""
-    rows = tuple(
-        {
-            "layer": each.name,
-            "output_over_values": each.output_norm,
-            "temperatures": each.temperatures,
-        }
-        for each in attention.layers
-    )
     least = min(attention.layers, key=lambda each: each.output_norm)
     value = f"{least.output_norm:.3g} of the values' norm where it is least ({least.name}), {where}"
-    if not attention.dead:
-        return Finding("attention output", value, "ok", layers=rows)
-    advice = (
-        f"Below {DEAD_BELOW:g} a layer adds nothing to the text that passes it, and learns next to"
-        " nothing: its values are zero or its features vanish numerically. Lower model.temperature"
-        " or optimizer.learning_rate and train again."
-    )
-    return Finding(
-        "attention output", f"{value}; dead: {', '.join(attention.dead)}", "bad", advice, rows
+    return _found(
+        "attention output",
+        value + f"; dead: {', '.join(attention.dead)}" * bool(attention.dead),
+        (
+            attention.dead,
+            "bad",
+            f"Below {DEAD_BELOW:g} a layer adds nothing to the text that passes it, and learns next"
+            " to nothing: its values are zero or its features vanish numerically. Lower"
+            " model.temperature or optimizer.learning_rate and train again.",
+        ),
+        layers=_rows(
+            attention.layers, output_over_values="output_norm", temperatures="temperatures"
+        ),
     )
 
 
@@ -384,54 +405,52 @@ def orthogonality(attention: AttentionFidelity, *, penalised: bool) -> Finding:
     """How far the rows of each head's queries and keys are from orthogonal; a fault only where the
     recipe asks for it.
     """
-    name = "orthogonality of queries and keys"
-    rows = tuple(
-        {"layer": each.name, "violation": each.violation, "worst_head": each.worst_violation}
-        for each in attention.layers
-    )
     worst = max(each.worst_violation for each in attention.layers)
     value = (
         f"violation {attention.mean_violation:.3g} of the head size on average, {worst:.3g} in the"
         " worst head"
     )
-    if not penalised or attention.mean_violation < ORTHOGONAL_BELOW:
-        return Finding(name, value + ", no penalty" * (not penalised), "ok", layers=rows)
-    return Finding(
-        name,
-        value,
-        "warn",
-        f"The penalty is meant to keep it below {ORTHOGONAL_BELOW}: raise orthogonality.weight.",
-        rows,
+    return _found(
+        "orthogonality of queries and keys",
+        value + ", no penalty" * (not penalised),
+        (
+            penalised and not attention.mean_violation < ORTHOGONAL_BELOW,
+            "warn",
+            f"The penalty is meant to keep it below {ORTHOGONAL_BELOW}: raise"
+            " orthogonality.weight.",
+        ),
+        layers=_rows(attention.layers, violation="violation", worst_head="worst_violation"),
     )
 
 
 def kernel_attention(attention: AttentionFidelity, where: str) -> Finding:
     """How near kernel attention is to the softmax attention that it estimates."""
-    rows = tuple(
-        {"layer": each.name, "cosine": each.cosine, "norm_ratio": each.norm_ratio}
-        for each in attention.layers
-    )
-    cosines = [each.cosine or 0.0 for each in attention.layers]
+    least = min(each.cosine or 0.0 for each in attention.layers)
     value = (
         f"cosine with softmax attention {attention.mean_cosine or 0.0:.3f} on average,"
-        f" {min(cosines):.3f} where it is least, {where}"
+        f" {least:.3f} where it is least, {where}"
     )
-    if min(cosines) > CLOSE_ABOVE:
-        return Finding("kernel attention", value, "ok", layers=rows)
     remedy = "raise model.features, or lower the start of the temperatures, model.temperature"
-    if min(cosines) < ROUGH_BELOW:
-        advice = (
+    return _found(
+        "kernel attention",
+        value,
+        (
+            least < ROUGH_BELOW,
+            "warn",
             f"Below {ROUGH_BELOW} it is an attention of its own, not an estimate of softmax"
-            f" attention: {remedy}."
-        )
-    else:
-        advice = f"Below {CLOSE_ABOVE} the estimate is rough; where it matters, {remedy}."
-    return Finding("kernel attention", value, "warn", advice, rows)
+            f" attention: {remedy}.",
+        ),
+        (
+            not least > CLOSE_ABOVE,
+            "warn",
+            f"Below {CLOSE_ABOVE} the estimate is rough; where it matters, {remedy}.",
+        ),
+        layers=_rows(attention.layers, cosine="cosine", norm_ratio="norm_ratio"),
+    )
 
 
 def samples(loaded: LoadedRun) -> Finding:
     """A few fresh texts with the recipe's settings: empty, stuck in a loop, or text."""
-    name = "samples"
     try:
         written = generate(
             loaded.model,
@@ -442,62 +461,56 @@ def samples(loaded: LoadedRun) -> Finding:
             seeds=sample_seeds(loaded.recipe.seed, NUM_SAMPLES),
         )
     except BrimfulError as error:
-        return Finding(name, "not generated", "bad", str(error))
+        return Finding("samples", "not generated", "bad", str(error))
     texts = [_decoded(loaded, row.token_ids, with_special=False) for row in written]
     empty = sum(not text.strip() for text in texts)
-    if empty == NUM_SAMPLES:
-        return Finding(
-            name,
-            f"all {NUM_SAMPLES} are empty",
+    order = 12 if _knows_characters(loaded) else 4
+    distinct = min(distinct_share(row.token_ids, order) for row in written)
+    value, all_empty = f"all {NUM_SAMPLES} are empty", empty == NUM_SAMPLES
+    if not all_empty:
+        value = (
+            f"{distinct:.0%} distinct {order}-grams in the most repetitive of {NUM_SAMPLES},"
+            f" {empty} empty: {_shown(max(texts, key=len))}"
+        )
+    repeats = "It repeats itself: raise sample.temperature or sample.top_p, or train longer."
+    return _found(
+        "samples",
+        value,
+        (
+            all_empty,
             "bad",
             "The model ends every text at once: look at the documents' lengths, and train longer.",
-        )
-    order = 4
-    if loaded.recipe.own_tokenizer.kind == "character":
-        order = 12
-    distinct = min(distinct_share(row.token_ids, order) for row in written)
-    value = (
-        f"{distinct:.0%} distinct {order}-grams in the most repetitive of {NUM_SAMPLES}, {empty}"
-        f" empty: {_shown(max(texts, key=len))}"
-    )
-    repeats = "It repeats itself: raise sample.temperature or sample.top_p, or train longer."
-    if distinct < STUCK_BELOW:
-        return Finding(name, value, "bad", repeats)
-    if distinct < REPEATING_BELOW:
-        return Finding(name, value, "warn", repeats)
-    if empty:
-        return Finding(
-            name,
-            value,
+        ),
+        (distinct < STUCK_BELOW, "bad", repeats),
+        (distinct < REPEATING_BELOW, "warn", repeats),
+        (
+            empty,
             "warn",
             "Some texts are empty: look for empty or very short training documents.",
-        )
-    return Finding(name, value, "ok")
+        ),
+    )
 
 
 def checkpoints(verify: Callable[[Path], object], folders: Sequence[Path]) -> Finding:
     """Whether every checkpoint is whole, by its own checksums."""
-    name = "checkpoints"
-    if not folders:
-        return Finding(
-            name,
-            "none",
-            "warn",
-            "Nothing to continue from; the finished model in model/ is not affected.",
-        )
     damaged = []
     for folder in folders:
         try:
             verify(folder)
         except CheckpointError as error:
             damaged.append(f"{folder.name}: {error}")
-    if not damaged:
-        return Finding(name, f"{len(folders)} whole", "ok")
-    return Finding(
-        name,
-        f"{len(damaged)} of {len(folders)} damaged ({'; '.join(damaged)})",
-        "bad",
-        "Training goes on from the newest whole one; delete the damaged.",
+    value = f"{len(folders)} whole" if folders else "none"
+    if damaged:
+        value = f"{len(damaged)} of {len(folders)} damaged ({'; '.join(damaged)})"
+    return _found(
+        "checkpoints",
+        value,
+        (
+            not folders,
+            "warn",
+            "Nothing to continue from; the finished model in model/ is not affected.",
+        ),
+        (damaged, "bad", "Training goes on from the newest whole one; delete the damaged."),
     )
 
 
