@@ -16,7 +16,7 @@ from trained_tokenizers import train_tokenizer
 
 from brimful.base.errors import DataError
 from brimful.base.rundir import read_json
-from brimful.data import tokens
+from brimful.data import cache_places, tokens
 from brimful.data.cache_places import token_dtype
 from brimful.data.tokens import (
     batch_encoder,
@@ -145,7 +145,7 @@ def test_leftovers_of_killed_writers_are_removed_when_old(tmp_path: Path) -> Non
     for folder in (old, young):
         folder.mkdir()
         (folder / "train.tokens.bin").write_bytes(b"x")
-    past = time.time() - 2 * tokens.ABANDONED_AFTER_S
+    past = time.time() - 2 * cache_places.ABANDONED_AFTER_S
     for path in (old / "train.tokens.bin", old):
         os.utime(path, (past, past))
     write(tmp_path / "key")

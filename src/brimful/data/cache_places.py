@@ -3,11 +3,16 @@ everything their content depends on. No numpy, so that a command can look before
 """
 
 import json
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
 
-from brimful.base.errors import RunFolderError
+from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json
 from brimful.base.types import JsonDict
 from brimful.data.sources import open_source
@@ -21,6 +26,7 @@ TOKENIZER_FILE, FINGERPRINT_FILE = "tokenizer.json", "brimful.json"
 REPORT_FILE = "report.json"
 """Written when the token ids beside it are whole."""
 TOKEN_DTYPES = ("<u2", "<u4")
+ABANDONED_AFTER_S = 3600
 
 
 def token_dtype(vocabulary: int) -> str:
@@ -79,6 +85,45 @@ def kept_fingerprint(folder: Path) -> str | None:
         return str(read_json(folder / FINGERPRINT_FILE, is_cached=True)["fingerprint"])
     except (RunFolderError, KeyError, TypeError):
         return None
+
+
+@contextmanager
+def made_aside(folder: Path, what: str, is_whole: Callable[[], bool]) -> Iterator[Path]:
+    """While entered, a folder can be filled that takes the place of another one when all is
+    written. One that is there by then and whole, as another process was faster, stays.
+
+    Args:
+        folder: The folder of the cache.
+        what: What is in it, for errors.
+        is_whole: Whether it is there, and nothing in it damaged.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(folder)
+        aside.mkdir()
+        yield aside
+        if not is_whole():
+            shutil.rmtree(folder, ignore_errors=True)
+            aside.rename(folder)
+    except OSError as error:
+        raise DataError(
+            f"the {what} cache {folder} cannot be written: {error}. Free some space or set"
+            " BRIMFUL_CACHE to another folder."
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Leftovers of killed writers: nothing was written into them for an hour."""
+    for left in folder.parent.glob(f".{folder.name}.*.tmp"):
+        newest = max((path.stat().st_mtime for path in [left, *left.iterdir()]), default=0.0)
+        if time.time() - newest > ABANDONED_AFTER_S:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def tokens_are_kept(recipe: Recipe, cache: Path) -> bool:

@@ -3,8 +3,6 @@ cached by content.
 """
 
 import dataclasses
-import shutil
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from brimful.data.cache_places import (
     FINGERPRINT_FILE,
     REPORT_FILE,
     TOKENIZER_FILE,
+    made_aside,
     token_dtype,
 )
 from brimful.data.leakage import Scan, leakage_notes, scan, without
@@ -393,22 +392,10 @@ def _load_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        aside.mkdir(parents=True)
+    with made_aside(folder, "tokenizer", lambda: _load_tokenizer(folder) is not None) as aside:
         (aside / TOKENIZER_FILE).write_text(tokenizer.to_str(), encoding="utf-8")
         write_json_atomically(
             aside / FINGERPRINT_FILE,
             {"fingerprint": tokenizer_fingerprint(tokenizer)},
             with_checksum=True,
         )
-        if _load_tokenizer(folder) is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            aside.rename(folder)
-    except OSError as error:
-        raise DataError(
-            f"the tokenizer cache {folder} cannot be written: {error}. Free some space or set"
-            " BRIMFUL_CACHE to another folder."
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -131,14 +131,31 @@ class Shards:
             return self._open[number]
 
     def _read(self, number: int) -> TokenSplit:
+        split, record = self._made(number, self._records[number]["tokens"])
+        if split is None or record != self._records[number]:
+            shutil.rmtree(self._place(number), ignore_errors=True)
+            raise DataError(
+                f"{self._sources[number].name} is not what it was when its tokens were counted:"
+                f" {record['tokens']:,} tokens, and {self._records[number]['tokens']:,} before. Put"
+                " the file back; to train on it as it is now, start a new run with an empty"
+                " BRIMFUL_CACHE."
+            )
+        return split
+
+    def _made(self, number: int, tokens: int) -> tuple[TokenSplit | None, JsonDict]:
+        """A shard on disk, which is made, of about so many tokens, where it is not there, and its
+        counts; None where its file holds no document.
+        """
         for _ in range(_ATTEMPTS):
             splits, record = read_tokens(self._place(number)), self._index(number)
-            if splits is None or record is None:
-                self._write(number, self._records[number]["tokens"] * self._token_bytes)
-                continue
-            self._require_same(number, record)
-            return splits[_TRAIN]
-        raise self._does_not_read_back(number)
+            if splits is not None and record is not None:
+                return splits[_TRAIN], record
+            if not self._write(number, tokens * self._token_bytes):
+                return None, _NOTHING
+        raise DataError(
+            f"the token cache {self._place(number)} does not read back as written. Check the disk,"
+            " or set BRIMFUL_CACHE to another folder."
+        )
 
     def _index(self, number: int) -> JsonDict | None:
         """Counts and checksums of a shard on disk; None where it is not there."""
@@ -149,22 +166,6 @@ class Shards:
             return None
         return record
 
-    def _does_not_read_back(self, number: int) -> DataError:
-        return DataError(
-            f"the token cache {self._place(number)} does not read back as written. Check the disk,"
-            " or set BRIMFUL_CACHE to another folder."
-        )
-
-    def _require_same(self, number: int, record: JsonDict) -> None:
-        if record != self._records[number]:
-            shutil.rmtree(self._place(number), ignore_errors=True)
-            raise DataError(
-                f"{self._sources[number].name} is not what it was when its tokens were counted:"
-                f" {record['tokens']:,} tokens, and {self._records[number]['tokens']:,} before. Put"
-                " the file back; to train on it as it is now, start a new run with an empty"
-                " BRIMFUL_CACHE."
-            )
-
     def _counted(self, number: int) -> JsonDict | None:
         try:
             record = read_json(self._place(number).with_suffix(".json"), is_cached=True)
@@ -173,20 +174,12 @@ class Shards:
             return None
 
     def _count(self, number: int) -> JsonDict:
-        record = self._made(number)
+        shutil.rmtree(self._place(number), ignore_errors=True)  # made of the file as it is now
+        _, record = self._made(number, int(self.lengths().max(initial=0)))
         self._make_room(0)
         self._place(number).parent.mkdir(parents=True, exist_ok=True)
         write_json_atomically(self._place(number).with_suffix(".json"), record, with_checksum=True)
         return record
-
-    def _made(self, number: int) -> JsonDict:
-        """Make a shard and return its counts."""
-        for _ in range(_ATTEMPTS):
-            if not self._write(number, int(self.lengths().max(initial=0)) * self._token_bytes):
-                return _NOTHING
-            if (record := self._index(number)) is not None:
-                return record
-        raise self._does_not_read_back(number)
 
     def _write(self, number: int, num_bytes: int) -> bool:
         """Make a shard of about so many bytes; return whether it holds any document."""

@@ -7,13 +7,10 @@ Suffixes: N tokens of a split, D documents of a split.
 """
 
 import re
-import shutil
-import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -23,7 +20,7 @@ from brimful.base.arrays import Array, Bools
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.types import Json, Progress
-from brimful.data.cache_places import FORMAT_VERSION, token_dtype
+from brimful.data.cache_places import FORMAT_VERSION, made_aside, token_dtype
 
 Encode = Callable[[list[str]], list[list[int]]]
 """Texts to token ids, without special tokens."""
@@ -38,7 +35,6 @@ _WORD = 16
 """Characters to the next cut where one is left out."""
 LONGEST_PIECE = 16
 """A piece is at most so many times as long as asked, whatever stands in the text."""
-ABANDONED_AFTER_S = 3600
 _CUTS = (
     re.compile(r"(?<=[^\W_])(?=\s)"),
     re.compile(r"(?<=\S)(?=[ \t\n])"),
@@ -149,50 +145,54 @@ def pieces_in_context(text: str, encode: Encode) -> Iterator[tuple[str, str, int
     yield before, text[start:], dropped
 
 
-@dataclass
 class _SplitWriter:
-    """Appends documents of one split to its token file."""
+    """Appends documents of one split to its token file.
 
-    file: BinaryIO
-    dtype: str
-    end_of_text: int
-    offsets: list[int] = field(default_factory=lambda: [0])
-    num_bytes: int = 0
-    num_characters: int = 0
-    num_words: int = 0
-    is_in_word: bool = False
-    begin: Sequence[int] = ()
-    checksum: Any = field(default_factory=xxhash.xxh3_128)
+    Args:
+        path: The beginning of the names of its files.
+        dtype: Of the ids.
+        end_of_text: Id after every document.
+        begin: Ids before every document.
+    """
+
+    def __init__(self, path: str, dtype: str, end_of_text: int, begin: Sequence[int]) -> None:
+        self._path, self._dtype = path, dtype
+        self._end_of_text, self._begin = end_of_text, begin
+        self.file = open(f"{path}.tokens.bin", "wb")  # noqa: SIM115 - closed by who made this
+        self._offsets = [0]
+        self._num_bytes = self._num_characters = self._num_words = 0
+        self._is_in_word = False
+        self._checksum = xxhash.xxh3_128()
 
     def add(self, text: str, ids: list[int]) -> None:
         """One document, or its last piece."""
-        self.add_piece(text, [*ids, self.end_of_text])
-        self.offsets.append(self.file.tell() // int(self.dtype[-1]))
-        self.is_in_word = False
+        self.add_piece(text, [*ids, self._end_of_text])
+        self._offsets.append(self.file.tell() // int(self._dtype[-1]))
+        self._is_in_word = False
 
     def add_piece(self, text: str, ids: list[int]) -> None:
-        if self.file.tell() == self.offsets[-1] * int(self.dtype[-1]):
-            ids = [*self.begin, *ids]
-        raw = np.asarray(ids, dtype=self.dtype).tobytes()
+        if self.file.tell() == self._offsets[-1] * int(self._dtype[-1]):
+            ids = [*self._begin, *ids]
+        raw = np.asarray(ids, dtype=self._dtype).tobytes()
         self.file.write(raw)
-        self.checksum.update(raw)
-        self.num_bytes += len(text.encode())
-        self.num_characters += len(text)
-        is_going_on = self.is_in_word and text[:1].strip()
-        self.num_words += len(text.split()) - bool(is_going_on)
-        self.is_in_word = bool(text[-1:].strip())
+        self._checksum.update(raw)
+        self._num_bytes += len(text.encode())
+        self._num_characters += len(text)
+        is_going_on = self._is_in_word and text[:1].strip()
+        self._num_words += len(text.split()) - bool(is_going_on)
+        self._is_in_word = bool(text[-1:].strip())
 
-    def finish(self, offsets_path: Path) -> dict[str, object]:
+    def finish(self) -> dict[str, object]:
         self.file.close()
-        raw = np.asarray(self.offsets, dtype="<u8").tobytes()
-        offsets_path.write_bytes(raw)
+        raw = np.asarray(self._offsets, dtype="<u8").tobytes()
+        Path(f"{self._path}.offsets.bin").write_bytes(raw)
         return {
-            "tokens": self.offsets[-1],
-            "documents": len(self.offsets) - 1,
-            "bytes": self.num_bytes,
-            "characters": self.num_characters,
-            "words": self.num_words,
-            "tokens_xxh3": self.checksum.hexdigest(),
+            "tokens": self._offsets[-1],
+            "documents": len(self._offsets) - 1,
+            "bytes": self._num_bytes,
+            "characters": self._num_characters,
+            "words": self._num_words,
+            "tokens_xxh3": self._checksum.hexdigest(),
             "offsets_xxh3": xxhash.xxh3_128_hexdigest(raw),
         }
 
@@ -224,15 +224,24 @@ def write_tokens(
     Raises:
         DataError: the cache folder cannot be written, or there are no documents.
     """
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(folder)
-        aside.mkdir()
-        dtype = token_dtype(vocabulary)
-        splits = _write_splits(
-            aside, documents, encode, dtype, end_of_text, begin, num_documents, progress
-        )
+    dtype, writers, done = token_dtype(vocabulary), dict[str, _SplitWriter](), 0
+    with made_aside(folder, "token", lambda: read_tokens(folder) is not None) as aside:
+        try:
+            for batch in _batches(documents, encode):
+                ids_of = encode([before + text for _, (before, text, _), _ in batch])
+                for (split, (_, text, dropped), is_last), ids in zip(batch, ids_of, strict=True):
+                    if split not in writers:
+                        path = str(aside / split)
+                        writers[split] = _SplitWriter(path, dtype, end_of_text, begin)
+                    add = writers[split].add if is_last else writers[split].add_piece
+                    add(text, ids[dropped:])
+                    done += is_last
+                if progress:
+                    progress("tokenising", done, num_documents)
+            splits = {split: writer.finish() for split, writer in writers.items()}
+        finally:
+            for writer in writers.values():
+                writer.file.close()
         if not splits:
             raise DataError("there is no document to tokenise; check data.path.")
         write_json_atomically(
@@ -240,46 +249,6 @@ def write_tokens(
             {"format": FORMAT_VERSION, "dtype": dtype, "splits": splits},
             with_checksum=True,
         )
-        _move_into_place(aside, folder)
-    except OSError as error:
-        raise DataError(
-            f"the token cache {folder} cannot be written: {error}. Free some space or set"
-            " BRIMFUL_CACHE to another folder."
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _write_splits(
-    aside: Path,
-    documents: Iterable[tuple[str, str]],
-    encode: Encode,
-    dtype: str,
-    end_of_text: int,
-    begin: Sequence[int],
-    num_documents: int | None,
-    progress: Progress | None,
-) -> dict[str, dict[str, object]]:
-    writers: dict[str, _SplitWriter] = {}
-    done = 0
-    try:
-        for batch in _batches(documents, encode):
-            texts = [before + text for _, (before, text, _), _ in batch]
-            for (split, (_, text, dropped), is_last), ids in zip(batch, encode(texts), strict=True):
-                if split not in writers:
-                    file = open(aside / f"{split}.tokens.bin", "wb")  # noqa: SIM115 - closed below
-                    writers[split] = _SplitWriter(file, dtype, end_of_text, begin=begin)
-                (writers[split].add if is_last else writers[split].add_piece)(text, ids[dropped:])
-                done += is_last
-            if progress:
-                progress("tokenising", done, num_documents)
-        return {
-            split: writer.finish(aside / f"{split}.offsets.bin")
-            for split, writer in writers.items()
-        }
-    finally:
-        for writer in writers.values():
-            writer.file.close()
 
 
 def _batches(
@@ -301,22 +270,6 @@ def _batches(
                 batch, num_characters = [], 0
     if batch:
         yield batch
-
-
-def _move_into_place(aside: Path, folder: Path) -> None:
-    if folder.exists():
-        if read_tokens(folder) is not None:  # another process was faster
-            return
-        shutil.rmtree(folder)
-    aside.rename(folder)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Leftovers of killed writers: nothing was written into them for an hour."""
-    for left in folder.parent.glob(f".{folder.name}.*.tmp"):
-        newest = max((path.stat().st_mtime for path in [left, *left.iterdir()]), default=0.0)
-        if time.time() - newest > ABANDONED_AFTER_S:
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def read_tokens(folder: Path) -> dict[str, TokenSplit] | None:
