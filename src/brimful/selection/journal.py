@@ -20,7 +20,7 @@ from brimful.base.types import Json, JsonDict
 from brimful.data.formats import Message, Prompt
 from brimful.model.fingerprint import is_same_model
 from brimful.selection.choose import SelectionRules, prefix
-from brimful.selection.sample import JudgedSample, SampledPrompt
+from brimful.selection.sample import JudgedSample, SampledPrompt, by_question
 
 JOURNAL_FILE = "drawn.jsonl"
 """Everything that was drawn, in the order it came back."""
@@ -153,9 +153,7 @@ def write_samples(
     Raises:
         RunFolderError: no space, no permission; the older file is as it was.
     """
-    drawn: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
-    for sample in samples:
-        drawn.get(sample.question, []).append(sample)
+    drawn = by_question(questions, samples)
     counted = [
         (question, sample)
         for question in questions

@@ -17,7 +17,7 @@ from brimful.data.conversations import Message
 from brimful.selection.choose import SelectionRules, obstacle
 from brimful.selection.draw import seed_of
 from brimful.selection.journal import PAIRS_FILE, training_row
-from brimful.selection.sample import Fate, JudgedSample, SampledPrompt
+from brimful.selection.sample import Fate, JudgedSample, SampledPrompt, by_question
 
 _RIGHT: set[Fate | None] = {None}
 _WRONG: set[Fate | None] = {"wrong", "unparsed"}
@@ -87,9 +87,7 @@ def write_pairs(
         most: Pairs of a question at most.
         seed: Seed of the choice among answers.
     """
-    of_question: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
-    for sample in samples:
-        of_question[sample.question].append(sample)
+    of_question = by_question(questions, samples)
     rows, counts = list[JsonDict](), {"questions": 0, "without_right": 0, "without_wrong": 0}
     for question in questions:
         right, wrong = (

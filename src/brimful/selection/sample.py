@@ -2,6 +2,7 @@
 as a line of samples.jsonl.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -119,6 +120,16 @@ class JudgedSample:
                     " changed by hand? Draw the samples anew."
                 )
         return cls(**values)
+
+
+def by_question(
+    questions: Iterable[SampledPrompt], samples: Iterable[JudgedSample]
+) -> dict[str, list[JudgedSample]]:
+    """Return the samples of each question, under its id; those of other questions are left out."""
+    found: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
+    for sample in samples:
+        found.get(sample.question, []).append(sample)
+    return found
 
 
 def _is_text(value: object) -> bool:

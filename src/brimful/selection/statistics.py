@@ -14,7 +14,7 @@ from brimful.base.text import shortened
 from brimful.base.types import JsonDict, Texts
 from brimful.generation.text import text_ends_in_loop
 from brimful.selection.choose import SelectionRules
-from brimful.selection.sample import FATES, JudgedSample, SampledPrompt
+from brimful.selection.sample import FATES, JudgedSample, SampledPrompt, by_question
 
 REASONS = 5
 EXAMPLE_CHARACTERS = 160
@@ -141,15 +141,13 @@ def statistics_of(
     questions: Sequence[SampledPrompt], samples: Iterable[JudgedSample], rules: SelectionRules
 ) -> Statistics:
     """Count the samples that `write_samples` returned."""
-    of_question: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
-    for sample in samples:
-        of_question[sample.question].append(sample)
-    by_question = list(of_question.values())
-    everything = list(chain.from_iterable(by_question))
+    of_question = by_question(questions, samples)
+    groups = list(of_question.values())
+    everything = list(chain.from_iterable(groups))
     fates = Counter(sample.fate for sample in everything)
     num_correct = sum(sample.is_correct for sample in everything)
     num_answered = sum(sample.status != "unparsed" for sample in everything)
-    paths = list(map(_distinct_correct_paths, by_question))
+    paths = list(map(_distinct_correct_paths, groups))
     return Statistics(
         questions=len(questions),
         samples=len(everything),
@@ -157,8 +155,8 @@ def statistics_of(
         fates={fate: fates[fate] for fate in FATES},
         correct=share_of(num_correct, len(everything)),
         answered=share_of(num_answered, len(everything)),
-        questions_by_kept=_counts(list(map(_kept, by_question)), rules.keep_per_prompt),
-        questions_by_correct=_counts(list(map(_tenth, by_question)), BINS),
+        questions_by_kept=_counts(list(map(_kept, groups)), rules.keep_per_prompt),
+        questions_by_correct=_counts(list(map(_tenth, groups)), BINS),
         questions_by_paths=_counts(paths, max(paths, default=0)),
         kinds=_kinds(questions, of_question),
         lengths=_lengths([sample.tokens for sample in everything]),
