@@ -60,12 +60,11 @@ def long_ones(
     count = int(is_long_E.sum())
     if count and policy not in policies:
         first = int(np.argmax(is_long_E))
-        *others, last = policies
+        choices = " or ".join(f"data.long_documents={each}" for each in policies)
         raise DataError(
             f"{count} of {len(lengths_E)} {what} are longer than sequence_length {sequence_length}:"
             f" the first is {where_of(first)} with {lengths_E[first]} tokens, the longest has"
-            f" {lengths_E.max()}. Raise sequence_length, or choose"
-            f" data.long_documents={', '.join(others)} or {last}."
+            f" {lengths_E.max()}. Raise sequence_length, or choose {choices}."
         )
     if policy == "drop" and count == len(lengths_E):
         raise DataError(
