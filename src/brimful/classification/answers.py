@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from brimful.base.errors import DataError, RequestError, RunFolderError
 from brimful.base.text import printable
@@ -105,16 +105,6 @@ class AnswerColumns:
         return values
 
 
-class Form(Protocol):
-    """How rows become lines."""
-
-    def head(self) -> str:
-        """The text before all rows."""
-
-    def line(self, columns: Json, answer: PredictedLabels, where: str) -> str:
-        """One row, with its line break."""
-
-
 class JsonLines:
     """A JSON object a line: the row's own fields, then the answer's."""
 
@@ -197,6 +187,10 @@ class TableRows:
         # With "\r\n" as its line end the writer also quotes a lone carriage return.
         csv.writer(line, lineterminator="\r\n").writerow(fields)
         return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+Form = JsonLines | TableRows
+"""How rows become lines."""
 
 
 def output_format(asked: str | None, output: Path | None, source_kind: str) -> str:

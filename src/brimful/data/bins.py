@@ -1,6 +1,22 @@
-"""Examples of many lengths in few rows."""
+"""Examples of many lengths in few rows, and few examples that stand for all."""
 
 from collections.abc import Sequence
+
+import numpy as np
+
+from brimful.base.arrays import Ints
+
+
+def spread_evenly(count: int, most: int | None) -> Ints:
+    """Return numbers of `count` examples, at most so many, spread evenly; None: all."""
+    return np.linspace(0, count - 1, min(count, most or count)).astype(np.int64)
+
+
+def offsets_of(lengths: Sequence[int] | Ints) -> Ints:
+    """Return where each example begins that lies end to end with others, and where the last
+    ends.
+    """
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def longest_first(lengths: Sequence[int]) -> list[int]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from brimful.base.arrays import Bools, Floats32, Ints
 from brimful.data.batches import IGNORED, MicroBatch
-from brimful.data.bins import even_bins, longest_first
+from brimful.data.bins import even_bins, longest_first, spread_evenly
 from brimful.data.examples import ExampleSplit
 from brimful.data.sequences import Shuffle, padded_width
 from brimful.recipe.kinds import shares_beginnings
@@ -201,7 +201,7 @@ def shared_positions(split: ExampleSplit, per_sample: int) -> float:
     `MOST_LAID_OUT` samples at most, spread evenly.
     """
     count = split.num_examples // per_sample
-    firsts = per_sample * np.linspace(0, count - 1, min(count, MOST_LAID_OUT)).astype(np.int64)
+    firsts = per_sample * spread_evenly(count, MOST_LAID_OUT)
     samples = [pairs_of(split, first + np.arange(per_sample)) for first in firsts]
     positions = sum(len(pair.inputs_T) for pairs in samples for pair in pairs)
     return sum(map(_positions_of_sharing, samples)) / positions
@@ -221,9 +221,7 @@ def evaluation_batches(
     Returns:
         Batches, and for each of their rows the number of the example.
     """
-    chosen = np.arange(split.num_examples)
-    if max_examples is not None and max_examples < split.num_examples:
-        chosen = np.linspace(0, split.num_examples - 1, max_examples).astype(np.int64)
+    chosen = spread_evenly(split.num_examples, max_examples)
     lengths = (split.lengths_E[chosen] - 1).tolist()
     for rows in _similar(lengths, budget_tokens, max(lengths)):
         yield _padded(pairs_of(split, chosen[rows]), max(lengths)), chosen[rows]

@@ -20,6 +20,7 @@ from brimful.base.errors import DataError
 from brimful.base.types import JsonDict, Progress
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.account import Account
+from brimful.data.bins import offsets_of
 from brimful.data.cache_places import cache_key
 from brimful.data.chat import Template
 from brimful.data.chat_template import use_own_chat_template
@@ -111,7 +112,7 @@ class ExampleSplit:
     def part(self, numbers: Ints) -> "ExampleSplit":
         """Return some of the examples, in this order. Their bytes are exact where none was cut."""
         lengths = self.lengths_E[numbers]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        offsets = offsets_of(lengths)
         places = np.repeat(self.offsets_E[numbers] - offsets[:-1], lengths) + np.arange(offsets[-1])
         examples = tuple(self.examples[number] for number in numbers)
         share = _answer_bytes(examples) / _answer_bytes(self.examples)
@@ -450,9 +451,7 @@ def _split_of(pairs: Encoded) -> ExampleSplit:
     is_target_N = np.fromiter(
         chain.from_iterable(encoded.is_target for _, encoded in pairs), dtype=np.bool_
     )
-    offsets_E = np.concatenate([[0], np.cumsum([len(encoded.ids) for _, encoded in pairs])]).astype(
-        np.int64
-    )
+    offsets_E = offsets_of([len(encoded.ids) for _, encoded in pairs])
     return ExampleSplit(
         tokens_N,
         is_target_N,

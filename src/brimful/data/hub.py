@@ -3,7 +3,7 @@
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -62,23 +62,14 @@ def open_data_set(data: DataRecipe, path: str, column: Column | None) -> DataSet
         DataError: not a hub id, not reachable, no such configuration, no training split, or no such
             column.
     """
-    config_name = data.config_name
     check_there(path, data.revision)
-    loaded = _load(path, config_name, data.revision)
-    used = splits_used(path, list(loaded), data.splits)
-    notes: tuple[str, ...] = ()
-    if unused := [word for word in loaded if word not in used.values()]:
-        notes = (f"{path}: splits not used: {', '.join(unused)}",)
-    readers, identities = {}, []
-    for name, word in used.items():
-        where = f"data set {path}, split {word}"
-        if column is not None:
-            column_name(column, loaded[word].column_names, where)
-        readers[name] = _reader(loaded[word], where, column)
-        identities.append(f"{name}={loaded[word]._fingerprint}")
+    loaded = _load(path, data.config_name, data.revision)
+    used, readers = _readers(path, loaded, data, column)
+    identities = [f"{name}={loaded[word]._fingerprint}" for name, word in used.items()]
     fingerprint = xxhash.xxh3_128_hexdigest("\0".join(identities).encode())
-    description = f"{path}{clause(config_name, f' ({config_name})')} from the Hugging Face hub"
-    return DataSetParts(description, readers, notes, fingerprint)
+    return DataSetParts(
+        _described(path, data), readers, unused_note(path, loaded, used), fingerprint
+    )
 
 
 def open_streamed(data: DataRecipe, path: str, column: Column | None) -> DataSetParts:
@@ -89,26 +80,47 @@ def open_streamed(data: DataRecipe, path: str, column: Column | None) -> DataSet
         DataError: as `open_data_set`, and where the hub cannot be reached, whatever was downloaded
             before.
     """
-    config_name, commit = data.config_name, _commit_of(path, data.revision)
-    loaded = _load(path, config_name, commit, streaming=True)
-    used = splits_used(path, list(loaded), data.splits)
-    wheres = {name: f"data set {path}, split {word}" for name, word in used.items()}
-    for name, word in used.items():
-        columns = loaded[word].column_names
-        if column is not None and columns is not None:
-            column_name(column, columns, wheres[name])
-    readers = {name: _reader(loaded[word], wheres[name], column) for name, word in used.items()}
-    train = loaded[used["train"]]
-    pieces = {}
+    commit = _commit_of(path, data.revision)
+    loaded = _load(path, data.config_name, commit, streaming=True)
+    used, readers = _readers(path, loaded, data, column)
+    train, pieces = loaded[used["train"]], {}
     for number in range(train.num_shards):
-        where = f"{wheres['train']}, file {number + 1} of {train.num_shards}"
+        where = f"{_where(path, used['train'])}, file {number + 1} of {train.num_shards}"
         pieces[where] = _reader(train.shard(train.num_shards, number), where, column)
-    description = (
-        f"{path}{clause(config_name, f' ({config_name})')} from the Hugging Face hub, commit"
-        f" {commit[:12]}, file by file"
-    )
-    fingerprint = xxhash.xxh3_128_hexdigest(f"{path}\0{config_name}\0{commit}".encode())
-    return DataSetParts(description, readers, (), fingerprint, pieces)
+    description = f"{_described(path, data)}, commit {commit[:12]}, file by file"
+    identity = f"{path}\0{data.config_name}\0{commit}"
+    fingerprint = xxhash.xxh3_128_hexdigest(identity.encode())
+    notes = unused_note(path, loaded, used)
+    return DataSetParts(description, readers, notes, fingerprint, pieces)
+
+
+def _described(path: str, data: DataRecipe) -> str:
+    return f"{path}{clause(data.config_name, f' ({data.config_name})')} from the Hugging Face hub"
+
+
+def _where(path: str, word: str) -> str:
+    return f"data set {path}, split {word}"
+
+
+def _readers(
+    path: str, loaded: Any, data: DataRecipe, column: Column | None
+) -> tuple[Texts, dict[str, Callable[[], Iterator[Row]]]]:
+    """The data set's name of each split that is used, and a reader of each, whose column is
+    there.
+    """
+    used, readers = splits_used(path, list(loaded), data.splits), {}
+    for name, word in used.items():
+        columns, where = loaded[word].column_names, _where(path, word)
+        if column is not None and columns is not None:
+            column_name(column, columns, where)
+        readers[name] = _reader(loaded[word], where, column)
+    return used, readers
+
+
+def unused_note(path: str, names: Iterable[str], used: Texts) -> tuple[str, ...]:
+    """Return a sentence about splits of a data set that are not used; none: all are."""
+    unused = [name for name in names if name not in used.values()]
+    return (f"{path}: splits not used: {', '.join(unused)}",) if unused else ()
 
 
 def _commit_of(path: str, revision: str | None) -> str:

@@ -17,6 +17,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import RecipeError
 from brimful.base.types import JsonDict, Numbers
 from brimful.data.account import Account
+from brimful.data.bins import offsets_of
 from brimful.data.labelled import LabelledSplit, LabelledTexts
 from brimful.data.labels import Labels, label_counts
 from brimful.data.row_layout import long_ones
@@ -151,8 +152,7 @@ def encode_split(
     account.add(kind, "", count=count, total=len(lengths_E), split=name, unit="text")
     cut = [shortened(each, most, at_end) for each in ids]
     tokens_N = np.fromiter(chain.from_iterable(cut), dtype=np.uint32)
-    offsets_E = np.concatenate([[0], np.cumsum([len(each) for each in cut])]).astype(np.int64)
-    return EncodedLabels(split, tokens_N, offsets_E)
+    return EncodedLabels(split, tokens_N, offsets_of([*map(len, cut)]))
 
 
 def class_weights(

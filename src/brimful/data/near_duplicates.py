@@ -23,6 +23,7 @@ from scipy import sparse
 
 from brimful.base.arrays import Bools, Ints
 from brimful.base.types import Progress
+from brimful.data.bins import offsets_of
 
 GRAM = 5
 """Characters; a shorter text is one gram."""
@@ -166,7 +167,7 @@ class _Index:
         sizes_D = np.diff(offsets_D)
         prefixes_D = sizes_D - np.ceil(threshold * sizes_D - _SLACK).astype(np.int64) + 1
         in_prefix = _ranges(offsets_D[:-1], prefixes_D)
-        ends_D = np.concatenate([[0], np.cumsum(prefixes_D)])
+        ends_D = offsets_of(prefixes_D)
         shape = (len(texts), len(counts))
         rows, prefixes = (
             sparse.csr_array((np.ones(len(grams), dtype=np.int32), grams, ends), shape=shape)

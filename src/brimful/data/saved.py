@@ -9,7 +9,7 @@ from pathlib import Path
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json
 from brimful.base.types import JsonDict
-from brimful.data.hub import DataSetParts, splits_used
+from brimful.data.hub import DataSetParts, splits_used, unused_note
 from brimful.data.rows import Column, Row, column_name
 from brimful.recipe.data import SplitNames
 
@@ -46,8 +46,7 @@ def open_saved(
         names = _json(folder / _DICTIONARY).get("splits", [])
         used = splits_used(str(folder), names, asked)
         folders = {split: folder / name for split, name in used.items()}
-        if unused := [name for name in names if name not in used.values()]:
-            notes = (f"{folder}: splits not used: {', '.join(unused)}",)
+        notes = unused_note(str(folder), names, used)
     readers, files = {}, {}
     for split, place in folders.items():
         files[split] = _files(place)

@@ -15,6 +15,7 @@ import torch
 from brimful.base.arrays import Array, Ints
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED, Batch
+from brimful.data.bins import spread_evenly
 from brimful.data.row_layout import document_sequences, windows_of
 from brimful.data.tokens import TokenSplit
 
@@ -188,9 +189,7 @@ def evaluation_batches(
         )
     num_targets = split.num_tokens - 1
     num_windows = 1 + -(-max(num_targets - context, 0) // stride)
-    chosen = np.arange(num_windows)
-    if max_sequences is not None and max_sequences < num_windows:
-        chosen = np.linspace(0, num_windows - 1, max_sequences).astype(np.int64)
+    chosen = spread_evenly(num_windows, max_sequences)
     return _evaluation_batches(
         np.asarray(split.tokens_N),
         context,

@@ -22,6 +22,7 @@ from brimful.base.errors import DataError
 from brimful.base.types import Counts, JsonDict
 from brimful.classification.calibration import LabelCalibration, choose_calibration
 from brimful.classification.thresholds import Policy
+from brimful.data.bins import spread_evenly
 from brimful.data.labels import Labels
 from brimful.evaluation.label_metrics import area_statistic, as_indicators, decision_statistic
 from brimful.evaluation.label_scores import Rival
@@ -119,7 +120,7 @@ def bag_of_words(
     started_s = time.perf_counter()
     kept = np.flatnonzero(~validation.is_repeated_E)
     texts, targets = [validation.texts[number] for number in kept], validation.targets[kept]
-    chosen = np.linspace(0, len(train.texts) - 1, min(len(train.texts), MAX_TEXTS)).astype(np.int64)
+    chosen = spread_evenly(len(train.texts), MAX_TEXTS)
     regressions = len(labels.names)
     if labels.positive is not None:
         regressions = 1

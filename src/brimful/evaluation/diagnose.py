@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from brimful.base.errors import BrimfulError, CheckpointError
 from brimful.base.text import shortened
 from brimful.base.types import Json, Progress
 from brimful.base.units import format_count
+from brimful.data.bins import spread_evenly
 from brimful.data.tokenizer import FAIL_BELOW
 from brimful.data.tokenizer import verdict as rating_of
 from brimful.data.tokens import TokenSplit, batch_encoder
@@ -526,14 +525,9 @@ def _documents(split: TokenSplit) -> Iterator[tuple[int, list[int], bool]]:
     """(number, ids without end-of-text, whether cut) of some non-empty documents, spread over the
     split.
     """
-    if not split.num_documents:
-        return
-    chosen = np.unique(np.linspace(0, split.num_documents - 1, ROUND_TRIP_DOCUMENTS).astype(int))
-    for document in chosen.tolist():
-        start, end = (
-            int(split.document_offsets[document]),
-            int(split.document_offsets[document + 1]) - 1,
-        )
+    for document in spread_evenly(split.num_documents, ROUND_TRIP_DOCUMENTS).tolist():
+        start, end = map(int, split.document_offsets[document : document + 2])
+        end -= 1
         if end > start:
             ids = split.tokens_N[start : min(end, start + ROUND_TRIP_TOKENS)].astype(int).tolist()
             yield document, ids, end - start > ROUND_TRIP_TOKENS

@@ -61,6 +61,17 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}{did_you_mean(name, names)} Known: {', '.join(names)}"
 
 
+def _known(kind: str, names: Callable[[], Iterable[str]]) -> pydantic.AfterValidator:
+    """A rule for a field: it holds one of some names."""
+
+    def check(value: str) -> str:
+        if value not in names():
+            raise ValueError(unknown_name(kind, value, names()))
+        return value
+
+    return pydantic.AfterValidator(check)
+
+
 @lru_cache(maxsize=256)
 def _template(text: str) -> jinja2.Template:
     return _environment().from_string(text)
@@ -134,23 +145,13 @@ class Prompt(Section):
     stop: list[str] = Field(
         [], description="Texts before which an answer is cut; generation ends there."
     )
-    extraction: str | None = Field(
+    extraction: Annotated[str, _known("extraction", lambda: EXTRACTIONS)] | None = Field(
         "code",
         description=(
             "How code is taken out of an answer: a name of extract.EXTRACTIONS; null: the verifier"
             " reads it as it is."
         ),
     )
-
-    @pydantic.field_validator("extraction")
-    @classmethod
-    def _extraction_exists(cls, value: str | None) -> str | None:
-        if value is not None and value not in EXTRACTIONS:
-            raise ValueError(
-                f"unknown extraction{did_you_mean(value, EXTRACTIONS)} Known:"
-                f" {', '.join(EXTRACTIONS)}"
-            )
-        return value
 
 
 class PlainPrompt(Prompt):
@@ -213,10 +214,10 @@ class Task(Section):
             "Jinja template: what type of question an example is; scores are told by type, too."
         ),
     )
-    verifier: str | None = Field(
+    verifier: Annotated[str, _known("verifier", verifier_names)] | None = Field(
         None, description="How answers are judged: a file of brimful/verify/kinds."
     )
-    metrics: list[str]
+    metrics: list[Annotated[str, _known("metric", metric_names)]]
     same_data_as: str | None = Field(
         None,
         description=(
@@ -224,21 +225,6 @@ class Task(Section):
             " one, too."
         ),
     )
-
-    @pydantic.field_validator("verifier")
-    @classmethod
-    def _verifier_exists(cls, value: str | None) -> str | None:
-        if value is not None and value not in verifier_names():
-            raise ValueError(unknown_name("verifier", value, verifier_names()))
-        return value
-
-    @pydantic.field_validator("metrics")
-    @classmethod
-    def _metrics_exist(cls, value: list[str]) -> list[str]:
-        for name in value:
-            if name not in metric_names():
-                raise ValueError(unknown_name("metric", name, metric_names()))
-        return value
 
     @pydantic.model_validator(mode="after")
     def _metrics_suit_the_verifier(self) -> "Task":

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from brimful.base.arrays import Floats32, Ints
 from brimful.base.warning_codes import all_coded
 from brimful.data.batches import MicroBatch
+from brimful.data.bins import offsets_of, spread_evenly
 from brimful.data.example_batches import ExampleBatch, ExampleSequences, Layout, pairs_of
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example, text_of_prompt
@@ -122,7 +123,7 @@ def mismatched(split: ExampleSplit, sequence_length: int) -> ExampleSplit:
         places.append(np.concatenate(parts)[: sequence_length + 1])
         examples.append(replace(example, completion=split.examples[other].completion))
     places_N = np.concatenate(places)
-    offsets = np.concatenate([[0], np.cumsum([len(each) for each in places])])
+    offsets = offsets_of([*map(len, places)])
     return ExampleSplit(
         split.tokens_N[places_N],
         split.is_target_N[places_N],
@@ -174,8 +175,7 @@ class JudgedRunData(PairRunData):
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
         """Return loss and named values of at most `max_sequences` answers, spread evenly."""
         whole = self.splits[split]
-        most = min(options.max_sequences or whole.num_examples, whole.num_examples)
-        numbers = np.linspace(0, whole.num_examples - 1, most).astype(np.int64)
+        numbers = spread_evenly(whole.num_examples, options.max_sequences)
 
         def scored(name: str, answers: ExampleSplit) -> tuple[Any, Any, Any]:
             found = self._score(model, answers.part(numbers), replace(options, max_sequences=None))

@@ -28,6 +28,7 @@ from brimful.classification.forward import ClassifierForward
 from brimful.classification.record import ClassifierRecord, save_classifier
 from brimful.classification.thresholds import parse_policy
 from brimful.data.batches import MicroBatch
+from brimful.data.bins import spread_evenly
 from brimful.data.labelled import LabelledTexts, read_labelled
 from brimful.data.labelled_batches import (
     PASS_OVERHEAD,
@@ -254,9 +255,7 @@ class LabelledRunData(LaidOutRunData[EncodedLabels]):
         started_s = time.perf_counter()
         recipe, encoded = self.recipe, self.splits["validation"]
         numbers = np.flatnonzero(~encoded.split.is_repeated_E)
-        most = recipe.evaluation.max_sequences
-        if most is not None and most < len(numbers):
-            numbers = numbers[np.linspace(0, len(numbers) - 1, most).astype(np.int64)]
+        numbers = numbers[spread_evenly(len(numbers), recipe.evaluation.max_sequences)]
         autocast, length = Precision(plan.precision).autocast_dtype, recipe.sequence_length
         forward = ClassifierForward(
             model, self._passes(str(plan.device["kind"])), rows * length, device, autocast

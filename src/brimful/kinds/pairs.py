@@ -27,6 +27,7 @@ from brimful.base.types import Json, JsonDict, Progress, Texts
 from brimful.base.units import format_duration
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.batches import MicroBatch
+from brimful.data.bins import spread_evenly
 from brimful.data.example_batches import (
     ExampleBatch,
     ExampleSequences,
@@ -246,9 +247,7 @@ class PairRunData(ExampleRunData):
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
         """Return the loss and the named values of at most `max_sequences` pairs, spread evenly."""
         whole = self.splits[split]
-        count = whole.num_examples // ANSWERS
-        most = min(options.max_sequences or count, count)
-        pairs = np.linspace(0, count - 1, most).astype(np.int64)
+        pairs = spread_evenly(whole.num_examples // ANSWERS, options.max_sequences)
         # All chosen answers, then all rejected ones.
         numbers = np.concatenate([ANSWERS * pairs, ANSWERS * pairs + 1])
         answers, reference_A = whole.part(numbers), self._reference.get(split)

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.text import plural
 from brimful.data.batches import MicroBatch
+from brimful.data.bins import spread_evenly
 from brimful.data.example_batches import Layout, layout_of
 from brimful.data.examples import PreparedExamples
 from brimful.data.sequences import Shuffle
@@ -343,15 +344,14 @@ class RewardedRunData(ExampleRunData):
         miss, spread evenly.
         """
         started_s, questions = time.perf_counter(), self.questions[split]
-        most = min(options.max_sequences or len(questions), len(questions))
-        chosen = np.linspace(0, len(questions) - 1, most).astype(np.int64).tolist()
+        chosen = spread_evenly(len(questions), options.max_sequences).tolist()
         asks = [Ask(questions[each], place, 0) for place, each in enumerate(chosen)]
         drawn: dict[tuple[str, int], DrawnAnswer] = {}
 
         def take(answer: DrawnAnswer) -> None:
             drawn[answer.question, answer.number] = answer
             if options.progress is not None:
-                options.progress("answers", len(drawn), most)
+                options.progress("answers", len(drawn), len(asks))
 
         self._writer_of(model, options.plan).write(asks, 0.0, take)
         answers = [drawn[ask.key] for ask in asks]

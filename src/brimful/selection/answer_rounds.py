@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from brimful.data.batches import MicroBatch
+from brimful.data.bins import offsets_of
 from brimful.data.example_batches import ExampleBatch, Layout, layout_of, pairs_of
 from brimful.data.examples import ExampleSplit
 from brimful.planning.plan import Plan
@@ -208,7 +209,7 @@ def split_of(asks: Sequence[Ask], drawn: Sequence[DrawnAnswer]) -> ExampleSplit:
     is_target = [
         np.arange(len(each)) >= len(ids) for ids, each in zip(prompts, tokens, strict=True)
     ]
-    offsets = np.concatenate([[0], np.cumsum([len(each) for each in tokens])])
+    offsets = offsets_of([*map(len, tokens)])
     return ExampleSplit(
         np.concatenate(tokens).astype(np.uint32), np.concatenate(is_target), offsets, 0, ()
     )
