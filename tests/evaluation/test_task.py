@@ -107,7 +107,7 @@ def test_values_can_be_overridden() -> None:
         ("mbpp", ["sampling.smples=3"], "sampling.smples: unknown key - did you mean 'samples'"),
         ("mbpp", ["sampling.samples=3"], "several samples of a greedy answer are all the same"),
         ("mbpp", ["metrics=[blue]"], "unknown metric 'blue' - did you mean 'bleu'"),
-        ("mbpp", ["template.extraction=cod"], "unknown extraction - did you mean 'code'"),
+        ("mbpp", ["template.extraction=cod"], "unknown extraction 'cod' - did you mean 'code'"),
         ("mbpp", ["id='{{ x'"], "a template: "),
         ("mbpp", ["data.scored='1 <'"], "a template: "),
         (

@@ -20,7 +20,6 @@ from brimful.base.types import JsonDict
 from brimful.base.units import format_bytes
 from brimful.recipe import DataRecipe, Recipe, RftRecipe
 from brimful.recipe.data import PACKED_ENDS, TABLE_ENDS
-from brimful.recipe.preference import reads_preferences
 
 if TYPE_CHECKING:
     from brimful.data.rows import Row
@@ -278,8 +277,8 @@ def _measured(items: "Documents | Rows", recipe: Recipe) -> Iterator[tuple[int, 
     """Yield of each document or example the bytes of its text, of a pair their mean, and those of
     files read so far.
     """
-    from brimful.data.formats import examples_of, text_of_prompt  # noqa: PLC0415
-    from brimful.data.preferences import judged_of, preferences_of  # noqa: PLC0415
+    from brimful.data.formats import text_of_prompt  # noqa: PLC0415
+    from brimful.data.preferences import reader_of  # noqa: PLC0415
     from brimful.data.rows import cell_of  # noqa: PLC0415
     from brimful.data.sources import Documents  # noqa: PLC0415
 
@@ -302,11 +301,8 @@ def _measured(items: "Documents | Rows", recipe: Recipe) -> Iterator[tuple[int, 
             cell = cell_of(row.columns, recipe.data.text_column, row.where)
             yield len(str(cell).encode()), read_bytes
         return
-    read = judged_of if reads_preferences(recipe) else examples_of
-    samples = ([example] for example in read(noted(items), recipe.data))
-    if reads_preferences(recipe) and recipe.kind.rows_per_sample > 1:
-        pairs = preferences_of(noted(items), recipe.data)
-        samples = ([pair.chosen, pair.rejected] for pair in pairs)
-    for sample in samples:
+    read, per_row = reader_of(recipe)
+    examples = read(noted(items), recipe.data, None)
+    for sample in zip(*[examples] * per_row, strict=True):
         whole = [text_of_prompt(example) + example.completion for example in sample]
         yield len("".join(whole).encode()) // len(sample), read_bytes

@@ -6,7 +6,7 @@ about a second.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -25,10 +25,9 @@ from brimful.data.cache_places import cache_key
 from brimful.data.chat import Template
 from brimful.data.chat_template import use_own_chat_template
 from brimful.data.fitting import Encoded, fitted
-from brimful.data.formats import Example, Message, examples_of, text_of_prompt
+from brimful.data.formats import Example, Message, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
-from brimful.data.preferences import answers_of, judged_of
-from brimful.data.rows import Row
+from brimful.data.preferences import ReadExamples, reader_of
 from brimful.data.sources import RowSource, open_rows
 from brimful.data.splits import (
     SPLIT_SEED,
@@ -174,10 +173,7 @@ def prepare_examples(
         DataError: the data cannot be read, hold no examples, or do not support what the recipe
             asks.
     """
-    data, (read, per_row) = recipe.data, (examples_of, 1)
-    if reads_preferences(recipe):
-        per_row = recipe.kind.rows_per_sample
-        read = answers_of if per_row > 1 else judged_of
+    data, (read, per_row) = recipe.data, reader_of(recipe)
     _check_options(data)
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
@@ -297,7 +293,7 @@ def _labelled(
     source: RowSource,
     data: DataRecipe,
     account: Account,
-    read: Callable[[Iterable[Row], DataRecipe, Account | None], Iterator[Example]],
+    read: ReadExamples,
 ) -> tuple[list[tuple[str, Example]], list[str]]:
     """Examples with their splits, and notes. A split is the source's own, else by hash; of examples
     so few that the hash would leave a split empty, those with the smallest hashes are held out.

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from brimful.data import hub
 from brimful.data.account import Account
-from brimful.data.formats import examples_of
-from brimful.data.preferences import judged_of, preferences_of
+from brimful.data.preferences import reader_of
 from brimful.data.rows import LABEL_KEY, Row, cell_of, text_or_empty
 from brimful.data.sources import AnySource, Items, is_local, open_rows, open_source
 from brimful.recipe import DataRecipe, Recipe
@@ -37,22 +36,14 @@ def first_look(recipe: Recipe) -> None:
             hub.check_there(path, data.revision)
     paths = [path for path in data.paths if is_local(path)]
     data = data.model_copy(update={"path": paths})
-    # Rounds begin with demonstrations, whatever they learn from answers.
-    rows = "examples" if recipe.rft is not None else recipe.kind.first_rows
+    rows = recipe.kind.first_rows
     if paths and rows == "documents":
         _look_at_documents(data)
     elif paths and rows == "labels":
         _look_at_labels(recipe, data)
-    elif paths and (read := _READ.get(rows)):
+    elif paths and rows:
+        read, _ = reader_of(recipe)
         _read_beginnings(open_rows(data), lambda each: read(each, data, Account()))
-
-
-_READ: dict[str, Callable[[Iterable[Row], DataRecipe, Account], Iterator[object]]] = {
-    "examples": examples_of,
-    "pairs": preferences_of,
-    "judged": judged_of,
-}
-"""How rows are understood, by what a kind of run reads."""
 
 
 def _look_at_documents(data: DataRecipe) -> None:

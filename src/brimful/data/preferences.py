@@ -7,7 +7,7 @@ rankings (its data/README.md), UltraFeedback, Anthropic's HH-RLHF and Intel's or
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, takewhile
@@ -20,10 +20,11 @@ from brimful.base.errors import DataError
 from brimful.base.types import Json
 from brimful.data.account import Account, Intake
 from brimful.data.conversations import is_answer, only_read
-from brimful.data.formats import Example, RowReading, example_of, taken_in
+from brimful.data.formats import Example, RowReading, example_of, examples_of, taken_in
 from brimful.data.row_formats import FORMATS, RowFormat, RowParts
 from brimful.data.rows import Row, short, text_of
-from brimful.recipe import DataRecipe
+from brimful.recipe import DataRecipe, Recipe
+from brimful.recipe.preference import reads_preferences
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,20 @@ def judged_of(
         before = seen.setdefault(_hash(answer), answer.desired)
         told.add("opposed_verdicts", answer.where, count=int(before != answer.desired))
         yield answer
+
+
+ReadExamples = Callable[[Iterable[Row], DataRecipe, Account | None], Iterator[Example]]
+"""Examples of rows; see `taken_in`."""
+
+
+def reader_of(recipe: Recipe) -> tuple[ReadExamples, int]:
+    """Return how the rows of a recipe become examples, and how many each of them makes. Rounds begin
+    with demonstrations, whatever they learn from answers.
+    """
+    if not reads_preferences(recipe):
+        return examples_of, 1
+    per_row = recipe.kind.rows_per_sample
+    return (answers_of if per_row > 1 else judged_of), per_row
 
 
 def _hash(example: Example) -> bytes:

@@ -17,8 +17,7 @@ from typing import Any
 
 from brimful.base.types import Json
 from brimful.verify.children import MAX_DETAIL
-from brimful.verify.helper_process import channel
-from brimful.verify.plain import ClosedError, decode, encode, receive, send
+from brimful.verify.plain import ClosedError, channel, decode, encode, receive, send
 
 _OF_GROUPS = {"states", "prompts", "completions", "answers", "tasks", "infos"}
 """Parameters by which the library tells functions that reward a group at once."""

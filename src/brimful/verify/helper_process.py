@@ -2,7 +2,6 @@
 killed.
 """
 
-import os
 import subprocess
 import sys
 import threading
@@ -28,7 +27,7 @@ class HelperProcess:
         said: What it said when it was ready; None: it has not started, or did not get ready.
 
     Args:
-        module: Its function `serve` is the process (`channel`).
+        module: Its function `serve` is the process (`plain.channel`).
         arguments: Texts for that function.
         start_s: Most seconds until it is ready.
     """
@@ -82,17 +81,6 @@ class HelperProcess:
         self.said = decode(receive(_number(process.stdout), time.monotonic() + self._start_s))
         self._process = process
         return process
-
-
-def channel() -> tuple[int, int]:
-    """Return, in the process, the descriptors of what is asked and what it answers; what it reads
-    and prints otherwise goes nowhere.
-    """
-    incoming, outgoing = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1):
-        os.dup2(nowhere, standard)
-    return incoming, outgoing
 
 
 def _number(pipe: Any) -> int:

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
 from brimful.base.units import GIB
-from brimful.verify.helper_process import HelperProcess, channel
-from brimful.verify.plain import ClosedError, decode, encode, receive, send
+from brimful.verify.helper_process import HelperProcess
+from brimful.verify.plain import ClosedError, channel, decode, encode, receive, send
 
 Comparison = Literal["same", "different", "answer unread", "reference unread", "ended"]
 """`ended`: it took too much time or memory."""

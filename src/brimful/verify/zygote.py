@@ -29,7 +29,7 @@ from brimful.verify.isolation import (
     holds,
     load_modules,
 )
-from brimful.verify.plain import ClosedError, decode, encode, receive, send
+from brimful.verify.plain import ClosedError, channel, decode, encode, receive, send
 
 _WATCH_S = 0.05
 """Time between two looks at a program's folder."""
@@ -46,7 +46,7 @@ def main() -> None:
     strongest that holds) and the folder.
     """
     asked, folder = sys.argv[1], Path(sys.argv[2])
-    control, report = _move_control()
+    control, report = channel()
     level = best_level(folder) if asked == "best" else asked
     if level not in LEVELS or (level != "none" and not holds(level, folder)):
         level = ""
@@ -64,16 +64,6 @@ def main() -> None:
             send(report, encode(answer))
     with contextlib.suppress(OSError):
         os.rmdir(folder)
-
-
-def _move_control() -> tuple[int, int]:
-    """Control pipes away from the standard descriptors, which then lead nowhere."""
-    control, report = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
-    os.close(nowhere)
-    return control, report
 
 
 @dataclass
