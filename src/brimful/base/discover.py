@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import RequestError
 
 
 def names_in(package: str, suffix: str) -> list[str]:
@@ -29,11 +29,11 @@ def module_in(package: str, name: str, what: str) -> ModuleType:
     """Import `package.name` where a file of that name exists.
 
     Raises:
-        BrimfulError: no such file; the message lists the known names and the closest one.
+        RequestError: no such file; the message lists the known names and the closest one.
     """
     known = names_in(package, ".py")
     if name not in known:
-        raise BrimfulError(
+        raise RequestError(
             f"unknown {what} {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}."
         )
     return importlib.import_module(f"{package}.{name}")

@@ -17,12 +17,10 @@ from brimful.classification.temperature import (
     probabilities,
 )
 from brimful.classification.thresholds import (
-    Policy,
     Threshold,
     choose_threshold,
     decide,
     parse_policy,
-    policy_of,
 )
 from brimful.data.labels import Labels
 
@@ -143,7 +141,7 @@ def choose_calibration(
     logits_EC: ArrayLike,
     targets: Array,
     labels: Labels,
-    policy: Policy | str,
+    policy: str,
     log_weights_C: ArrayLike | None = None,
 ) -> LabelCalibration:
     """Fit the temperature on validation, then choose the thresholds on its probabilities.
@@ -159,8 +157,8 @@ def choose_calibration(
     Raises:
         RequestError: the policy is unknown.
     """
-    policy = policy_of(policy)
-    unset = _without_thresholds(logits_EC, targets, labels, str(policy), log_weights_C)
+    policy = str(parse_policy(policy))
+    unset = _without_thresholds(logits_EC, targets, labels, policy, log_weights_C)
     given_EC = unset.probabilities(logits_EC, multiple=labels.multiple)
     return replace(unset, thresholds=choose_thresholds(policy, given_EC, targets, labels))
 
@@ -190,7 +188,7 @@ def _rate(value: float | None) -> str:
 
 
 def choose_thresholds(
-    policy: Policy | str, probabilities_EC: ArrayLike, targets: Array, labels: Labels
+    policy: str, probabilities_EC: ArrayLike, targets: Array, labels: Labels
 ) -> tuple[Threshold, ...]:
     """The thresholds of `LabelCalibration`, such as for another policy at prediction time.
 

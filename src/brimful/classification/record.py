@@ -59,7 +59,7 @@ class ClassifierRecord:
             RequestError: no such policy, or the likeliest of more than two labels is given, which
                 takes no threshold.
         """
-        parsed = parse_policy(policy)
+        policy = str(parse_policy(policy))
         if not self.labels.multiple and self.labels.positive is None:
             raise RequestError(
                 f"--threshold {policy}: of {len(self.labels.names)} labels the likeliest is given,"
@@ -69,9 +69,9 @@ class ClassifierRecord:
         given_EC = self.calibration.probabilities(
             self.validation_logits_EC, multiple=self.labels.multiple
         )
-        thresholds = choose_thresholds(parsed, given_EC, self.validation_targets, self.labels)
+        thresholds = choose_thresholds(policy, given_EC, self.validation_targets, self.labels)
         return replace(
-            self, calibration=replace(self.calibration, policy=str(parsed), thresholds=thresholds)
+            self, calibration=replace(self.calibration, policy=policy, thresholds=thresholds)
         )
 
 

@@ -95,19 +95,8 @@ def parse_policy(text: str) -> Policy:
     raise RequestError(f"threshold {text!r}: unknown. Accepted: {ACCEPTED}.")
 
 
-def policy_of(policy: Policy | str) -> Policy:
-    """Return the policy; a text is parsed.
-
-    Raises:
-        RequestError: see `parse_policy`.
-    """
-    if isinstance(policy, str):
-        return parse_policy(policy)
-    return policy
-
-
 def choose_threshold(
-    policy: Policy | str,
+    policy_text: str,
     probabilities_E: ArrayLike,
     targets_E: ArrayLike,
     *,
@@ -123,7 +112,7 @@ def choose_threshold(
     so a little too good; other examples show the real ones.
 
     Args:
-        policy: See `parse_policy`.
+        policy_text: See `parse_policy`.
         probabilities_E: Calibrated probability of the label.
         targets_E: Whether each example has it.
         leans: Whether best_f1 takes the threshold nearest to one half whose F1 is lower by no more
@@ -133,7 +122,7 @@ def choose_threshold(
     Raises:
         RequestError: the policy is unknown.
     """
-    policy = policy_of(policy)
+    policy = parse_policy(policy_text)
     scores_E, has_label_E = np.asarray(probabilities_E, np.float64), np.asarray(targets_E) > 0.5
     if policy.kind == "fixed":
         return _threshold_at(policy, float(policy.goal or 0.5), scores_E, has_label_E, "")

@@ -131,11 +131,11 @@ def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledT
         )
     source = open_rows(data)
     account = Account()
-    read = _read(source, data, rules, account, progress)
-    multiple = are_lists([item.cell for item in read.items if item.split in {None, "train"}], rules)
-    labelled = [names_in_cell(item.cell, rules, multiple=multiple) for item in read.items]
-    _check_header(read.items, labelled, data)
-    rows = _rows_in_splits(read.items, labelled, data)
+    items, read_notes = _read(source, data, rules, account, progress)
+    multiple = are_lists([item.cell for item in items if item.split in {None, "train"}], rules)
+    labelled = [names_in_cell(item.cell, rules, multiple=multiple) for item in items]
+    _check_header(items, labelled, data)
+    rows = _rows_in_splits(items, labelled, data)
     training = [row.labels for row in rows if row.split == 0]
     names = choose_names(training, rules, (data.text_column, data.label_column), multiple=multiple)
     _check_labels(rows, names, rules)
@@ -149,9 +149,9 @@ def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledT
     splits, dropped = _splits(rows, labels, repeats, data)
     missing = _check_splits(splits, labels, data, rules)
     duplicates = {**repeat_report(rows, repeats, rules.near_duplicates), "dropped": dropped}
-    naming = naming_notes([item.cell for item in read.items], labels, rules, counts)
+    naming = naming_notes([item.cell for item in items], labels, rules, counts)
     found = (
-        *all_coded("B201", (*source.notes, *read.notes)),
+        *all_coded("B201", (*source.notes, *read_notes)),
         *naming,
         *rebalancing,
         *all_coded("B209", missing),
@@ -195,20 +195,14 @@ class _Item:
     confidence: float
 
 
-@dataclass(frozen=True)
-class _Read:
-    items: list[_Item]
-    notes: list[str]
-
-
 def _read(
     source: RowSource,
     data: DataRecipe,
     rules: LabelsRecipe,
     account: Account,
     progress: Progress | None,
-) -> _Read:
-    """All texts in the order of the source, empty ones left out."""
+) -> tuple[list[_Item], list[str]]:
+    """All texts in the order of the source, and notes; empty texts are left out."""
     items: list[_Item] = []
     notes: list[str] = []
     empty: list[str] = []
@@ -246,7 +240,7 @@ def _read(
             f"{len(empty):,} of {total:,} rows have no text and are left out, the first is"
             f" {empty[0]}"
         )
-    return _Read(items, notes + _header_notes(items, data))
+    return items, notes + _header_notes(items, data)
 
 
 def _unread(row: Row, data: DataRecipe, rules: LabelsRecipe) -> list[str]:

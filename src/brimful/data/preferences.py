@@ -116,8 +116,8 @@ ReadExamples = Callable[[Iterable[Row], DataRecipe, Account | None], Iterator[Ex
 
 
 def reader_of(recipe: Recipe) -> tuple[ReadExamples, int]:
-    """Return how the rows of a recipe become examples, and how many each of them makes. Rounds begin
-    with demonstrations, whatever they learn from answers.
+    """Return how the rows of a recipe become examples, and how many each of them makes. Rounds
+    begin with demonstrations, whatever they learn from answers.
     """
     if not reads_preferences(recipe):
         return examples_of, 1

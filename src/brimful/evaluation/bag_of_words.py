@@ -21,7 +21,6 @@ from brimful.base.arrays import Array, Bools, Floats, Ints
 from brimful.base.errors import DataError
 from brimful.base.types import Counts, JsonDict
 from brimful.classification.calibration import LabelCalibration, choose_calibration
-from brimful.classification.thresholds import Policy
 from brimful.data.bins import spread_evenly
 from brimful.data.labels import Labels
 from brimful.evaluation.label_metrics import area_statistic, as_indicators, decision_statistic
@@ -93,7 +92,7 @@ class Floor:
 
 
 def bag_of_words(
-    train: "LabelledSplit", validation: "LabelledSplit", labels: Labels, policy: Policy | str
+    train: "LabelledSplit", validation: "LabelledSplit", labels: Labels, policy: str
 ) -> Floor:
     """Fit the floor on training texts; choose penalty, weighting of labels, temperature and
     thresholds on validation.

@@ -400,7 +400,9 @@ def _kept(path: Path, identity: Texts | None = None) -> JsonDict:
     """
     nothing = {"identity": identity, "log_probs": {}, "seconds": 0.0}
     try:
-        values = nothing | _of_reference(path)
+        found = read_json(path)
+        if not {"identity", "log_probs"} <= found.keys():
+            raise RunFolderError(f"{path} holds something else")  # noqa: TRY301 - told as damage is
     except RunFolderError as error:
         if identity is None:
             raise RunFolderError(
@@ -408,15 +410,8 @@ def _kept(path: Path, identity: Texts | None = None) -> JsonDict:
                 f" another name: run.name={path.parent.name}-2"
             ) from error
         return nothing
-    is_of_another = identity is not None and values["identity"] != identity
-    return nothing if is_of_another else values
-
-
-def _of_reference(path: Path) -> JsonDict:
-    values = read_json(path)
-    if not {"identity", "log_probs"} <= values.keys():
-        raise RunFolderError(f"{path} holds something else")
-    return values
+    is_of_another = identity is not None and found["identity"] != identity
+    return nothing if is_of_another else nothing | found
 
 
 RUN_DATA = PairRunData
