@@ -5,9 +5,9 @@ recipe in a run folder.
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from drawn_labels import drawn_labels
 from fixture_types import Make, MakeRecipe, MakeRun
 from transformers import (
     AutoModelForSequenceClassification,
@@ -22,7 +22,6 @@ from transformers import (
 from brimful.base.types import JsonDict
 from brimful.classification.calibration import choose_calibration
 from brimful.classification.record import ClassifierRecord, save_classifier
-from brimful.data.labels import Labels
 from brimful.data.preparation import preparation_identity
 from brimful.recipe import load
 
@@ -136,15 +135,9 @@ def make_run(tmp_path: Path) -> MakeRun:
             )
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
-        labels = Labels(names, multiple, 1 if len(names) == 2 and not multiple else None)
-        drawn = np.random.default_rng(0)
-        targets = (
-            drawn.integers(0, 2, (60, len(names))).astype(np.float32)
-            if multiple
-            else drawn.integers(0, len(names), 60)
+        labels, logits_EC, targets = drawn_labels(
+            names, multiple=multiple, count=60, seed=0, gain=2
         )
-        hot = targets if multiple else np.eye(len(names))[targets]
-        logits_EC = (drawn.normal(size=(60, len(names))) + 2 * hot).astype(np.float32)
         calibration = choose_calibration(logits_EC, targets, labels, policy)
         record = ClassifierRecord(
             labels,

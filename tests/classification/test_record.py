@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn_labels import drawn_labels
 from fixture_types import Refuses
 
 from brimful.base.errors import RequestError, RunFolderError
@@ -20,21 +21,12 @@ from brimful.classification.record import (
     load_record,
     save_classifier,
 )
-from brimful.data.labels import Labels
 
 
 def _record(
     *, names: tuple[str, ...] = ("ham", "spam"), multiple: bool = False, policy: str = "best_f1"
 ) -> ClassifierRecord:
-    labels = Labels(names, multiple, 1 if len(names) == 2 and not multiple else None)
-    drawn = np.random.default_rng(5)
-    targets = (
-        drawn.integers(0, 2, (200, len(names))).astype(np.float32)
-        if multiple
-        else drawn.integers(0, len(names), 200)
-    )
-    hot = targets if multiple else np.eye(len(names))[targets]
-    logits_EC = (drawn.normal(size=(200, len(names))) + hot).astype(np.float32)
+    labels, logits_EC, targets = drawn_labels(names, multiple=multiple, count=200, seed=5, gain=1)
     weights = np.log(np.arange(1, len(names) + 1))
     return ClassifierRecord(
         labels,

@@ -2,21 +2,17 @@
 
 import bz2
 import gzip
-import json
 import lzma
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
 import pytest
+from learned_rows import LINES, PAIRS, learned
 
 from brimful.base.errors import DataError
-from brimful.data.formats import examples_of
 from brimful.data.sources import open_rows, open_source
 from brimful.recipe import DataRecipe
-
-PAIRS = [{"prompt": f"q{number}", "completion": f"ä, {number}"} for number in range(4)]
-LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in PAIRS).encode()
 
 
 def zstandard(raw: bytes) -> bytes:
@@ -32,14 +28,6 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     ".xz": lzma.compress,
     ".zst": zstandard,
 }
-
-
-def learned(data: DataRecipe) -> dict[str, list[tuple[object, str]]]:
-    """Prompts and completions of each split."""
-    return {
-        split: [(example.prompt, example.completion) for example in examples_of(rows, data)]
-        for split, rows in open_rows(data).parts[0].splits.items()
-    }
 
 
 @pytest.mark.parametrize("end", PACKED)

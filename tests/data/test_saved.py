@@ -45,6 +45,13 @@ def test_a_data_set_is_read_as_documents_and_as_rows(tmp_path: Path, data_recipe
     assert rows[2].where == f"{folder}, split train, row 3"
 
 
+def test_the_column_of_text_may_be_told_by_its_number(tmp_path: Path, data_recipe: Make) -> None:
+    """Which counts all columns, not only the one that is read."""
+    folder = save(tmp_path / "saved", only=[{"id": "1", "text": "x"}])
+    source = open_source(data_recipe(folder, text_column=1))
+    assert list(source.parts[0].splits["train"]) == ["x"]
+
+
 def test_the_splits_of_a_dictionary_are_mapped_and_the_rest_is_noted(
     tmp_path: Path, data_recipe: Make, snapshot: SnapshotAssertion
 ) -> None:

@@ -16,7 +16,18 @@ import pytest
 import torch
 from finished_runs import records_of, train
 from killed import in_a_child, kill_at
-from preference_runs import assert_timed_with_few_scored, run, step_of, steps_of, weights_of
+from preference_runs import (
+    assert_ends_alike,
+    assert_same_tensors,
+    assert_timed_with_few_scored,
+    drawn_in,
+    messages_of,
+    planned_and_real,
+    run,
+    step_of,
+    steps_of,
+    weights_of,
+)
 from quick_models import needs_bf16
 
 from brimful.base.errors import (
@@ -27,7 +38,6 @@ from brimful.base.errors import (
     TrainingStopped,
 )
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import plans
 from brimful.generation import copied_weights
 from brimful.generation.backends import choice
 from brimful.generation.engine import Engine
@@ -39,8 +49,6 @@ from brimful.planning.choices import PACKED_ATTENTION
 from brimful.recipe import Recipe
 from brimful.recipe.rewards import RewardsRecipe
 from brimful.recipe.rft import PROGRAM_VERIFIERS
-from brimful.rehearsal.models import config_of
-from brimful.rehearsal.training import record_training
 from brimful.report.kinds import report_kind
 from brimful.report.page.plots import curves
 from brimful.report.predictions import comparisons
@@ -55,7 +63,6 @@ from brimful.selection.rewarded import AnswerWriter, Judges, RewardedQuestion
 from brimful.training import loop
 from brimful.training.world import World
 from brimful.verify.verifier import load_verifier, verifier_names
-from measured_steps import measure_steps
 
 ANSWERS = 3
 """In a micro-batch."""
@@ -99,7 +106,7 @@ def test_the_reward_of_a_small_model_rises_and_what_is_in_memory_does_not(
     assert np.mean(rewards[-4:]) > np.mean(rewards[:4]) + 0.3
     assert [each["named"]["reward"] for each in steps] == pytest.approx(rewards, rel=1e-6)
     assert {"entropy", "clipped", "tokens", "cut", "equal"} <= steps[0]["named"].keys()
-    told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
+    told = messages_of(folder)
     certificate = next(each for each in told if each.startswith("sampler and trainer"))
     assert float(certificate.split("at most ")[1].split()[0]) < 1e-4
     scores = read_json(folder / "scores.json")["validation"]
@@ -154,19 +161,10 @@ def test_killed_anywhere_it_ends_bit_for_bit_like_an_undisturbed_run(
         assert killed == signal.SIGKILL, name
         gone_on = train(recipe)
 
-        ours, theirs = weights_of(whole), weights_of(gone_on)
-        assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
+        assert_ends_alike(whole, gone_on)
         named = [[each["named"] for each in steps_of(folder)] for folder in (whole, gone_on)]
         assert named[0] == named[1], name
-        answers = [
-            {
-                (each["round"], each["question"], each["number"]): each["token_ids"]
-                for each in read_journal(folder / ANSWERS_FILE)
-                if "found" not in each
-            }
-            for folder in (whole, gone_on)
-        ]
-        assert answers[0] == answers[1], name
+        assert drawn_in(whole) == drawn_in(gone_on), name
 
 
 @pytest.mark.parametrize(("updates", "is_lost"), [(1, False), (2, True)])
@@ -217,15 +215,8 @@ def test_what_is_planned_is_what_a_real_step_takes_to_the_byte(
     asking: Callable[..., Recipe], way: str
 ) -> None:
     spec = step_of(asking(*WAYS[way], "plan.loss_chunk=100"))
-    planned = record_training(spec, config_of(spec), ANSWERS)
-    recipe = asking(*WAYS[way])
-    data = gather(recipe, str(recipe.model))
-    model = data.build(plans.plan(data.planned), torch.device("cpu"))
 
-    measured = measure_steps(model, spec, ANSWERS)
-
-    end = planned.marks["evaluation"]
-    assert planned.live_E()[:end].max() == measured.live_E().max()
+    planned_and_real(asking(*WAYS[way]), spec, ANSWERS)
 
 
 def test_a_question_that_answers_share_is_planned_once_on_a_cpu(
@@ -264,11 +255,7 @@ def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
     monkeypatch.setattr(answer_rounds.AnswerBatch, "micro_batches", micro_batches)
     train(recipe)
 
-    micro = seen[0]
-    assert micro.kept.keys() == planned.kept.keys()
-    assert micro.tensors.keys() == planned.tensors.keys()
-    for name, each in micro.kept.items():
-        assert (each.ndim, each.dtype) == (planned.kept[name].ndim, planned.kept[name].dtype)
+    assert_same_tensors(seen[0], planned, shapes=False)
 
 
 def test_equal_rewards_are_told_and_stop_the_run_where_the_recipe_says_so(
@@ -276,7 +263,7 @@ def test_equal_rewards_are_told_and_stop_the_run_where_the_recipe_says_so(
 ) -> None:
     never = ["rewards.verifiers={exact: 1.0}", "training.steps=3", "rewards.patience=2"]
     folder = train(asking(*never, "run.name=told"))
-    told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
+    told = messages_of(folder)
     assert [each for each in told if "equal rewards" in each and "B328" in each]
 
     with pytest.raises(TrainingStopped, match=r"rewards\.stop"):
@@ -328,15 +315,7 @@ def test_two_ranks_learn_from_the_same_answers_as_one_process(
 
     (both, _) = map(Path, ranks(2, act))
 
-    drawn = [
-        {
-            (each["round"], each["question"], each["number"]): each["token_ids"]
-            for each in read_journal(folder / ANSWERS_FILE)
-            if "found" not in each
-        }
-        for folder in (alone, both)
-    ]
-    assert drawn[0] == drawn[1]
+    assert drawn_in(alone) == drawn_in(both)
     for mine, theirs in zip(steps_of(alone), steps_of(both), strict=True):
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4, abs=1e-5)
         assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3, abs=1e-5)
@@ -378,7 +357,7 @@ def test_rewards_of_a_file_are_added_and_its_failures_are_told_and_stop_the_run(
         assert reward == pytest.approx(
             float(bool(set("ae ") & set(text))) - (0 if len(text) % 2 else 2 * len(text) / 10)
         )
-    told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
+    told = messages_of(folder)
     assert [each for each in told if "got no reward from a verifier" in each and "odd" in each]
     with pytest.raises(TrainingStopped, match="most_failed"):
         train(asking(*said, "run.name=stopped", "rewards.stop=true"))
@@ -433,7 +412,7 @@ def test_an_environment_asks_its_questions_and_rewards_their_answers(
     for reward, text in zip(found[0]["rewards"], texts, strict=True):
         worth = float(bool(set("ae") & set(text))) - len(text) / 20
         assert reward == pytest.approx(0 if len(text) % 2 else 2 * worth)
-    told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
+    told = messages_of(folder)
     assert [each for each in told if "vowels: ValueError: odd" in each or "vowels: odd" in each]
     with pytest.raises(TrainingStopped, match="most_failed"):
         train(asking(*said, "run.name=stopped", "rewards.stop=true"))

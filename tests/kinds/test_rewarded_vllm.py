@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from killed import in_a_child, kill_at
-from preference_runs import run, steps_of, weights_of
+from preference_runs import drawn_in, messages_of, run, steps_of, weights_of
 
 from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_journal
@@ -28,22 +28,10 @@ SAID = ["plan.sampling=vllm", "plan.precision=fp32", "optimizer.learning_rate=2e
 WAYS = {"adapters": [], "full": ["adapter=null", "optimizer.learning_rate=3e-3"]}
 
 
-def _messages(folder: Path) -> list[str]:
-    return [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
-
-
 def _apart(folder: Path) -> list[float]:
     """Nats by which sampler and trainer differ at most, of each round that was compared."""
-    told = [each for each in _messages(folder) if "sampler and trainer" in each]
+    told = [each for each in messages_of(folder) if "sampler and trainer" in each]
     return [float(re.findall(r"at most (\S+) nats", each)[0]) for each in told]
-
-
-def _drawn(folder: Path) -> dict[tuple[int, str, int], list[int]]:
-    return {
-        (each["round"], each["question"], each["number"]): each["token_ids"]
-        for each in read_journal(folder / ANSWERS_FILE)
-        if "found" not in each
-    }
 
 
 @needs_vllm
@@ -77,7 +65,7 @@ def test_weights_that_vllm_did_not_take_are_told(
     first, second = _apart(folder)
     assert first < 1e-3
     assert second > 0.1
-    assert any(each.startswith("B329") for each in _messages(folder))
+    assert any(each.startswith("B329") for each in messages_of(folder))
 
 
 @needs_vllm
@@ -93,10 +81,10 @@ def test_a_run_that_was_killed_goes_on_with_the_answers_that_are_there(
             run(recipe)
 
         assert in_a_child(killed) == signal.SIGKILL
-        before = _drawn(tmp_path / "runs" / f"killed{place}")
+        before = drawn_in(tmp_path / "runs" / f"killed{place}")
         folder = run(recipe)
 
-        after = _drawn(folder)
+        after = drawn_in(folder)
         assert len(before) == (24, 19)[place]
         assert before.items() <= after.items()
         assert len(after) == 6 * 8
@@ -121,6 +109,6 @@ def test_a_run_that_is_stopped_while_vllm_draws_goes_on_in_the_same_process(
     recipe = asking(*SAID, "training.steps=3")
     with pytest.raises(Interrupted):
         run(recipe)
-    assert len(_drawn(tmp_path / "runs" / "tuned")) == 11
+    assert len(drawn_in(tmp_path / "runs" / "tuned")) == 11
 
-    assert len(_drawn(run(recipe))) == 3 * 8
+    assert len(drawn_in(run(recipe))) == 3 * 8

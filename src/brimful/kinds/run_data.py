@@ -23,8 +23,6 @@ from brimful.base.errors import PlanError
 from brimful.base.types import Json, JsonDict, Numbers, Progress, Texts
 from brimful.base.warning_codes import as_note
 from brimful.data.batches import MicroBatch
-from brimful.data.example_batches import ExampleSequences
-from brimful.data.labelled_batches import LabelledSequences
 from brimful.data.tokenizer import refuse_unknown_ids
 from brimful.evaluation.likelihood import Likelihood, Scoring
 from brimful.generation.requests import ShownPrompt
@@ -53,7 +51,9 @@ from brimful.training.precision import Precision
 from brimful.training.world import ALONE, World
 
 if TYPE_CHECKING:
+    from brimful.data.example_batches import ExampleSequences
     from brimful.data.formats import Example
+    from brimful.data.labelled_batches import LabelledSequences
     from brimful.evaluation.asking import Ask
     from brimful.evaluation.task_prompts import Subject
     from brimful.generation.load import LoadedRun
@@ -531,14 +531,14 @@ class LaidOutRunData(RunData[Split]):
         """Mean number of positions that a training example takes in a row."""
 
     @abstractmethod
-    def _sequences(self, packing: str, device_kind: str) -> ExampleSequences | LabelledSequences:
+    def _sequences(self, packing: str, device_kind: str) -> "ExampleSequences | LabelledSequences":
         """Return the training split as it is laid out on a kind of device."""
 
     @property
     def fill(self) -> float:
         return fill_of_rows(self.recipe, self.mean_positions)
 
-    def sequences(self, plan: Plan) -> Sequences:
+    def sequences(self, plan: Plan) -> Any:
         return self._sequences(plan.packing, str(plan.device["kind"]))
 
     def longest_pass_of(

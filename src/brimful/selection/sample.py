@@ -19,12 +19,14 @@ Fate = Literal[
     "unparsed",
     "wrong",
     "too-short",
+    "too-long",
     "contaminated",
     "repeated-path",
     "enough",
 ]
 """What became of a sample. `unended`: cut off at the most tokens; `repeated-path`: a sample before
-it reasons alike; `enough`: correct and distinct, but the question had as many as are kept.
+it reasons alike; `enough`: correct and distinct, but the question had as many as are kept;
+`too-long`: none is today, and the records keep its count of zero.
 """
 FATES: tuple[Fate, ...] = get_args(Fate)
 

@@ -36,6 +36,7 @@ FATES = (
     "unparsed",
     "unended",
     "too-short",
+    "too-long",
     "contaminated",
 )
 """In the order in which they are shown: correct samples first."""
