@@ -133,9 +133,9 @@ def compare(kind: Comparison, folder: Path, options: argparse.Namespace) -> None
     kind.repeat(start, told, options)
     found = Found(about, losses, seconds, told)
     results = {name: result(kind, name, found) for name in seconds}
-    for name, result in results.items():
-        print(name, json.dumps(result))
-    values = {
+    for name, values in results.items():
+        print(name, json.dumps(values))
+    kept = {
         "rounds": len(loads),
         "steps": options.steps,
         "contestant_threads": 1,
@@ -145,7 +145,7 @@ def compare(kind: Comparison, folder: Path, options: argparse.Namespace) -> None
         "results": results,
     }
     if options.record:
-        print(write_record(of_this_kind_of_cpu(kind.record_name(options)), values))
+        print(write_record(of_this_kind_of_cpu(kind.record_name(options)), kept))
 
 
 def result(kind: Comparison, name: str, found: Found) -> dict[str, Any]:
