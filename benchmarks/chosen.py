@@ -39,7 +39,7 @@ from brimful.planning import memory as planned
 from brimful.planning.memory import Footprint
 from brimful.planning.target import CONTEXT_OFFSET_MIB, CONTEXT_UNCERTAINTY_MIB, target_of
 from left_out import LeftOut
-from memory_others import RENTED
+from memory_rows import RENTED
 from memory_stack import Stack
 from memory_truth import cannot, predict
 from record import RECORDS, write_record

@@ -1,13 +1,16 @@
 """Predicted beside published peaks of GPU memory, each row with its own software stack.
 
-    python benchmarks/memory_truth.py CSV [--source WORDS] [--rows] [--compiled] [--no-record]
+    python benchmarks/memory_truth.py CSV [--several] [--source WORDS] [--rows] [--compiled] [--no-record]
+
+With --several the rows of several GPUs are predicted, through the planner's trace of one rank; nothing
+is fitted to these, and their record is memory_parallel.
 
 Rules: a stack follows from a row's source and columns (`memory_rows`), never from what was measured
-in it, lengths of two data sets aside (`memory_fms`, `memory_peft`). One trace per stack; allocated
-bytes are the trace's, reserved bytes what the allocator's rules make of it, the driver's figure
+in it, lengths of two data sets aside (`memory_fms`, `memory_peft`). One trace per stack, which is kept;
+allocated bytes are the trace's, reserved bytes what the allocator's rules make of it, the driver's figure
 adds the catalog's context. Errors are predicted over measured minus one. A row that repeats a
 setting counts again under "rows" and once, with its median measurement, under "settings". Rows that
-ran out of memory count as right where the verdict is "does not fit".
+ran out of memory are right where the verdict is "does not fit".
 """
 
 import argparse
@@ -35,6 +38,7 @@ from brimful.planning.allocator import CachingAllocator, Usage
 from brimful.planning.longest_pass import SOME_PASSES
 from brimful.planning.memory import (
     RESERVED_SHARE,
+    SHARDED_SHARE,
     Footprint,
     Replayed,
     Replays,
@@ -44,11 +48,11 @@ from brimful.planning.memory import (
 from brimful.planning.ragged import reserved_over
 from brimful.planning.step import Lora, canonical
 from brimful.planning.step_sequence import SECOND_STEP, sequence_of_steps
-from brimful.planning.target import target_of
+from brimful.planning.target import target_of, with_communication
 from brimful.planning.trace import KINDS, Trace
 from brimful.rehearsal.store import StoredTraces
 from left_out import LeftOut
-from memory_stack import Stack
+from memory_stack import Stack, version_of
 from record import write_record
 
 
@@ -152,8 +156,13 @@ class Emptied(Replayed):
 
 
 def predict(stack: Stack) -> Footprint:
-    """The footprint of a declared stack on its device."""
-    target = target_of(devices.get(stack.device))
+    """The footprint of a declared stack on its device, or of one rank of several, as a plan for
+    several devices makes it.
+    """
+    target, share = target_of(devices.get(stack.device)), RESERVED_SHARE[stack.quantize != "none"]
+    if stack.gpus > 1:
+        version = None if stack.torch_version is None else version_of(stack.torch_version)
+        target, share = with_communication(target, version), SHARDED_SHARE
     traces = [
         _trace(stack, length)
         for length in (stack.mean_sequence_length, stack.sequence_length)
@@ -163,7 +172,7 @@ def predict(stack: Stack) -> Footprint:
     replayed = (Emptied if stack.empties_cache_every else Replayed)(
         lambda: trace, target.workspace_bytes
     )
-    peaks = peaks_alone(replayed, RESERVED_SHARE[stack.quantize != "none"])
+    peaks = peaks_alone(replayed, share)
     if stack.lengths != "fixed" and not stack.empties_cache_every:
         replays = Replays(StoredTraces(spec_of(stack), cache_folder() / "traces"))
         peaks = reserved_over(replays, varying_rows(stack), target.workspace_bytes)
@@ -281,72 +290,67 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("csv")
+    parser.add_argument("--several", action="store_true", help="rows of several GPUs")
     parser.add_argument("--source", default="", help="only rows whose source contains these words")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--compiled", action="store_true", help="whole compiled models, too")
     parser.add_argument("--no-record", action="store_true")
     asked = parser.parse_args()
     with open(asked.csv, encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if asked.source in row["source_repo"]]
-    outcomes, verdicts, left_out = predict_all(rows, verbose=asked.rows, compiled=asked.compiled)
-    by_group: dict[tuple[str, ...], list[Outcome]] = defaultdict(list)
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if asked.source in row["source_repo"]
+            and (row["num_gpus"] not in {"", "1"}) == asked.several
+        ]
+    readers = memory_rows.SEVERAL_GPUS if asked.several else memory_rows.ONE_GPU
+    declared = [(row, memory_rows.stack_of(row, readers)) for row in rows]
+    outcomes, verdicts, left_out = predict_all(declared, asked.rows, asked.compiled)
+    by_group: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        by_group[(outcome.kind, *outcome.group)].append(outcome)
-        by_group[(outcome.kind, "all")].append(outcome)
-    table = {" | ".join(group): summary(members) for group, members in sorted(by_group.items())}
-    _print(table, verdicts, left_out)
+        by_group[" | ".join((outcome.kind, *outcome.group))].append(outcome)
+        by_group[f"{outcome.kind} | all"].append(outcome)
+    values = {
+        "rows": len(rows),
+        "results": {group: summary(members) for group, members in sorted(by_group.items())},
+        "verdicts": dict(sorted(verdicts.items())),
+        "left_out": dict(left_out.most_common()),
+    }
+    print(json.dumps(values, indent=1))
     if not asked.no_record:
-        values = {
-            "results": table,
-            "out_of_memory_verdicts": dict(verdicts),
-            "left_out": dict(left_out),
-        }
-        print(write_record("memory_truth", values))
+        print(write_record("memory_parallel" if asked.several else "memory_truth", values))
 
 
 def predict_all(
-    rows: Sequence[Mapping[str, str]], *, verbose: bool, compiled: bool = False
+    declared: Sequence[tuple[Mapping[str, str], Stack | LeftOut]], verbose: bool, compiled: bool
 ) -> tuple[list[Outcome], Counter[str], Counter[str]]:
-    """Outcomes of rows that ran, verdicts on those that ran out of memory, reasons of the rest."""
+    """Outcomes of rows that ran, verdicts on all by how they ended, and why rows are left out."""
     made: dict[str, Footprint] = {}
     outcomes: list[Outcome] = []
-    verdicts: Counter[str] = Counter()
-    left_out: Counter[str] = Counter()
-    for row in rows:
-        stack = memory_rows.stack_of(row)
+    verdicts, left_out = Counter[str](), Counter[str]()
+    for row, stack in declared:
         reason = stack.reason if isinstance(stack, LeftOut) else cannot(stack, compiled=compiled)
         if isinstance(stack, LeftOut) or reason:
-            left_out[reason or ""] += 1
+            left_out[f"{row['source_repo']}: {reason}"] += 1
             continue
         key = repr((spec_of(stack), stack.micro_batch, stack.device, stack.mean_sequence_length))
         try:
             foot = made[key] = made.get(key) or predict(stack)
         except BrimfulError as error:
-            left_out[f"cannot be traced: {error}"[:120]] += 1
+            left_out[f"{row['source_repo']}: cannot be traced: {error}"[:160]] += 1
             continue
+        verdicts[f"{'failed' if stack.status == 'oom' else 'ran'}: {foot.verdict}"] += 1
         if stack.status == "oom":
-            verdicts[foot.verdict] += 1
             continue
-        outcomes += outcomes_of(row, stack, foot)
-        if verbose:
-            for outcome in outcomes_of(row, stack, foot):
+        for outcome in outcomes_of(row, stack, foot):
+            outcomes.append(outcome)
+            if verbose:
                 print(
                     f"{outcome.error:+8.2%} {outcome.kind:9s} {outcome.predicted_gib:7.3f} /"
-                    f" {outcome.measured_gib:7.3f} GiB  {outcome.setting}"
+                    f" {outcome.measured_gib:7.3f} GiB  {outcome.setting}",
+                    flush=True,
                 )
     return outcomes, verdicts, left_out
-
-
-def _print(table: Mapping[str, Any], verdicts: Counter[str], left_out: Counter[str]) -> None:
-    for group, figures in table.items():
-        print(
-            f"{group:72s} n {figures['rows']:3d} ({figures['settings']:3d} settings)  |error|"
-            f" median {figures['median_percent']:6.2f} % 90th {figures['ninetieth_percent']:6.2f} %"
-            f" worst {figures['worst_percent']:+7.2f} %  inside {figures['inside_percent']:5.1f} %"
-        )
-    print(f"ran out of memory, and the verdict was: {dict(verdicts)}")
-    for reason, count in left_out.most_common():
-        print(f"{count:5d} left out: {reason}")
 
 
 if __name__ == "__main__":

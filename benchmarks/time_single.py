@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from brimful.model import catalog
 from left_out import LeftOut
-from memory_others import RENTED
+from memory_rows import RENTED
 from time_parallel import gpt
 from time_stack import Spread, TimedStack, shape_of
 

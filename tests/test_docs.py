@@ -153,6 +153,11 @@ def test_figures_are_those_of_the_records(document: str, page: str) -> None:
     )
 
 
+def test_scripts_that_the_page_of_measurements_names_exist() -> None:
+    named = set(re.findall(r"`(?:python benchmarks/)?(\w+\.py)", tables.page("measured")))
+    assert not {name for name in named if not (ROOT / "benchmarks" / name).is_file()}
+
+
 def test_tests_that_the_page_on_security_names_exist() -> None:
     named = named_tests()
     assert len(named) > 100
