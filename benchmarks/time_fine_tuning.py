@@ -23,7 +23,7 @@ from memory_fms import GPTQ_BASES, KERNELS
 from memory_peft import MEAN_PADDED_TOKENS
 from memory_stack import Stack
 from memory_truth import spec_of
-from time_stack import Adapter, Spread, TimedStack, shape_of
+from time_stack import Adapter, Spread, TimedStack, shape_of, timed
 
 FOREACH_16BIT_BYTES = 46
 """Twenty passes over two bytes by the update, three by clipping."""
@@ -60,17 +60,14 @@ def fms_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         bool(switches.get("liger")),
         "no AMP" not in row["precision"],
     )
-    gpus, micro_batch, accumulation = (
-        int(row["num_gpus"]),
-        int(row["micro_batch"]),
-        int(row["grad_accum"]),
-    )
+    gpus = int(row["num_gpus"])
     orca = "refs_orca" in row["source_path"]
     joined = bool(switches.get("padding_free"))
     positions = 2048 if "bigcode" in model else 4096
     if orca:
         positions = round(
-            ORCA_TOKENS + (0 if joined else ORCA_PADDING_PER_DOUBLING * math.log2(micro_batch))
+            ORCA_TOKENS
+            + (0 if joined else ORCA_PADDING_PER_DOUBLING * math.log2(int(row["micro_batch"])))
         )
     elif row["seq_len"] != "4096":
         return LeftOut(f"length {row['seq_len']!r} is not known")
@@ -86,19 +83,16 @@ def fms_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
             fused=foak and "quantize" in switches and not bigcode,
         )
     kernels = {"loss"} if foak or liger else set()
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration=(
             f"{'orca ' if orca else ''}{name} {row['method']}{' FSDP' if gpus > 1 else ''}"
         ),
         family="eager",
         shape=shape_of(row_of_model.config),
         device=row["gpu"],
-        micro_batch=micro_batch,
         positions=positions,
-        accumulation=accumulation,
-        measured_s=micro_batch * positions * accumulation * gpus / float(row["tokens_per_s"]),
-        method=row["method"],
+        tokens_per_s=float(row["tokens_per_s"]),
         products="fp16" if row["precision"].startswith("float16") else "bf16",
         hidden_bytes=4 if switches.get("fp32_norms") and gpus == 1 else 2,
         adapter=adapter,
@@ -135,8 +129,8 @@ def peft_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     virtual = 0
     if adapter is not None and adapter.peft_type in VIRTUAL_TOKENS:
         virtual = int(adapter.settings["num_virtual_tokens"])
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration=row["method"],
         family="eager",
         shape=shape_of(found.config),
@@ -187,24 +181,17 @@ def fsdp_qlora_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     if found is None:
         return LeftOut(f"model {row['model']!r} is not known")
     config = {"model_type": "llama", **found.config}
-    micro_batch, gpus, positions = (
-        int(row["micro_batch"]),
-        int(row["num_gpus"]),
-        int(row["seq_len"]),
-    )
+    gpus = int(row["num_gpus"])
     total_s = float(row["total_time"].split()[0])
     sharded = "DDP" not in row["notes"]
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration=f"{row['method']} {'FSDP' if sharded else 'DDP'}",
         family="eager",
         shape=shape_of(config),
         device=device,
-        micro_batch=micro_batch,
-        positions=positions,
         accumulation=1,
-        measured_s=total_s * micro_batch * gpus / FSDP_SAMPLES,
-        method=row["method"],
+        measured_s=total_s * int(row["micro_batch"]) * gpus / FSDP_SAMPLES,
         adapter=Adapter(64, ("q", "k", "v", "o", "up", "gate", "down")),
         quantize="nf4" if row["method"] == "qlora" else "no",
         recompute=1.0,

@@ -25,7 +25,7 @@ from typing import Any
 
 from brimful.model import catalog
 from left_out import LeftOut
-from time_stack import Adapter, Shape, Spread, TimedStack, shape_of
+from time_stack import Adapter, Shape, Spread, TimedStack, shape_of, timed
 
 MPT = {
     "MPT-125m": (768, 12, 12),
@@ -71,11 +71,8 @@ def foundry_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     mode = re.search(r"FSDP (\w+) (\w+)", row["notes"])
     if mode is None or mode[1] not in ("FULL_SHARD", "SHARD_GRAD_OP"):
         return LeftOut("a sharding that is not known")
-    gpus, micro_batch, positions, accumulation = (
-        int(row[key]) for key in ("num_gpus", "micro_batch", "seq_len", "grad_accum")
-    )
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration=(
             "FSDP"
             f" {row['precision']}{' recomputed' if row['activation_checkpointing'] == 'True' else ''}"
@@ -83,18 +80,16 @@ def foundry_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         family="foundry",
         shape=shape,
         device=FOUNDRY_DEVICES[row["gpu"]],
-        micro_batch=micro_batch,
-        positions=positions,
-        accumulation=accumulation,
-        measured_s=micro_batch * positions * accumulation * gpus / float(row["tokens_per_s"]),
-        method=row["method"],
+        tokens_per_s=float(row["tokens_per_s"]),
         attention="flash1" if "A100" in row["gpu"] else "flash2",
         products=FOUNDRY_PRECISIONS[row["precision"]],  # type: ignore[arg-type]
         kernels=frozenset({"norm", "loss"}),
         recompute=1.0 if row["activation_checkpointing"] == "True" else 0.0,
         optimizer_bytes=PLAIN_ADAMW_BYTES,
         metrics=2,
-        spread=Spread(data=gpus, sharded="full" if mode[1] == "FULL_SHARD" else "gradients"),
+        spread=Spread(
+            data=int(row["num_gpus"]), sharded="full" if mode[1] == "FULL_SHARD" else "gradients"
+        ),
     )
 
 
@@ -109,20 +104,14 @@ def vtrain_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     if sizes is None or ways is None or "A100" not in row["gpu"]:
         return LeftOut("sizes, GPU or parallelism are not in the row")
     tensor, data, pipeline = (int(way) for way in ways.groups())
-    accumulation = int(row["grad_accum"])
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration=(
             f"TP{min(tensor, 2) if tensor < 2 else '>1'} PP{'1' if pipeline == 1 else '>1'}"
         ),
         family="megatron",
         shape=gpt(int(sizes[1]), int(sizes[2]), int(sizes[3]), 51_200),
         device="NVIDIA A100-SXM4-80GB",
-        micro_batch=int(row["micro_batch"]),
-        positions=int(row["seq_len"]),
-        accumulation=accumulation,
-        measured_s=float(row["step_time_s"]),
-        method=row["method"],
         products="fp16",
         kernels=frozenset({"norm", "loss", "softmax"}),
         recompute=1.0 if row["activation_checkpointing"].startswith("yes") else 0.0,
@@ -160,30 +149,17 @@ def nemo_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         return LeftOut("GPU, parallelism or precision are not known")
     tensor, pipeline, context, interleaved = (int(way or 1) for way in ways.groups())
     gpus = int(row["num_gpus"])
-    micro_batch, positions, accumulation = (
-        int(row["micro_batch"]),
-        int(row["seq_len"]),
-        int(row["grad_accum"]),
-    )
     data = gpus // (tensor * pipeline * context)
     adapter = None
     if row["method"] == "lora":
         adapter = Adapter(32, ("q", "k", "v"))
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration=f"FP8 {row['method']}",
         family="transformer engine",
         shape=_published(shape) if isinstance(shape, str) else shape,
         device="NVIDIA H100 80GB HBM3",
-        micro_batch=micro_batch,
-        positions=positions,
-        accumulation=accumulation,
-        measured_s=micro_batch
-        * positions
-        * accumulation
-        * data
-        / (float(row["tokens_per_s"]) * gpus),
-        method=row["method"],
+        tokens_per_s=float(row["tokens_per_s"]) * gpus,
         products="fp8",
         adapter=adapter,
         kernels=frozenset({"norm", "rope", "mlp", "loss"}),
@@ -240,26 +216,19 @@ def torchtitan_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     }
     data = gpus // (ways["TP"] * ways["PP"] * ways["CP"])
     micro_batch, accumulation = int(row["micro_batch"]), int(row["grad_accum"] or 1)
-    positions = int(row["seq_len"])
     if ways["PP"] > 1:
         micro_batch, accumulation = 1, accumulation * micro_batch
     precision = "fp8" if row["precision"].startswith("float8") else "bf16"
     checkpointing = row["activation_checkpointing"]
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration=f"{precision} {'compiled' if row['compile'] == 'yes' else 'eager'}",
         family="torchtitan" if row["compile"] == "yes" else "eager",
         shape=shape,
         device=TITAN_DEVICES[row["gpu"]],
         micro_batch=micro_batch,
-        positions=positions,
         accumulation=accumulation,
-        measured_s=micro_batch
-        * accumulation
-        * positions
-        * data
-        / (float(row["tokens_per_s"]) * gpus),
-        method=row["method"],
+        tokens_per_s=float(row["tokens_per_s"]) * gpus,
         products=precision,  # type: ignore[arg-type]
         recompute=(
             1.0

@@ -9,7 +9,7 @@ from brimful.model import catalog
 from left_out import LeftOut
 from memory_rows import RENTED
 from time_parallel import gpt
-from time_stack import Spread, TimedStack, shape_of
+from time_stack import Spread, TimedStack, shape_of, timed
 
 GPT2 = {
     "124M": (768, 12, 12),
@@ -35,22 +35,13 @@ def rented_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         return LeftOut(f"{row['model']!r} on {row['gpu']!r} is not known")
     if "looks throttled" in row["notes"] and row["gpu"] == "H100 NVL":
         return LeftOut("throttled, says the source")
-    micro_batch, positions, accumulation = (
-        int(row["micro_batch"]),
-        int(row["seq_len"]),
-        int(row["grad_accum"]),
-    )
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration="gpt2-124m compiled",
         family="compiled",
         shape=gpt(*GPT2["124M"], PADDED_VOCABULARY),
         device=RENTED[row["gpu"]],
-        micro_batch=micro_batch,
-        positions=positions,
-        accumulation=accumulation,
-        measured_s=micro_batch * positions * accumulation / float(row["tokens_per_s"]),
-        method=row["method"],
+        tokens_per_s=float(row["tokens_per_s"]),
         weight_bytes=4,
         casts=True,
         hidden_bytes=4,
@@ -73,17 +64,12 @@ def nanogpt_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         )
     device = {"A100": "NVIDIA A100-SXM4-40GB", "RTX 4090": "NVIDIA GeForce RTX 4090"}[row["gpu"]]
     compiled = row["compile"] == "yes"
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration="gpt2-124m",
         family="compiled" if compiled else "eager",
         shape=gpt(*GPT2["124M"], PADDED_VOCABULARY),
         device=device,
-        micro_batch=int(row["micro_batch"]),
-        positions=int(row["seq_len"]),
-        accumulation=int(row["grad_accum"]),
-        measured_s=float(row["step_time_s"]),
-        method=row["method"],
         weight_bytes=4,
         casts=True,
         hidden_bytes=4,
@@ -106,17 +92,13 @@ def llmc_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     if tokens is None:
         return LeftOut("tokens per step are not in the row")
     micro_batch_tokens = int(row["micro_batch"]) * int(row["seq_len"]) * int(row["num_gpus"])
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration="llm.c",
         family="cuda c",
         shape=gpt(*GPT2[row["model"].split()[-1]], PADDED_VOCABULARY),
         device=device,
-        micro_batch=int(row["micro_batch"]),
-        positions=int(row["seq_len"]),
         accumulation=int(tokens[1]) // micro_batch_tokens,
-        measured_s=float(row["step_time_s"]),
-        method=row["method"],
         kernels=frozenset({"norm", "loss"}),
         optimizer_bytes=FUSED_ADAMW_BYTES,
         spread=Spread(data=int(row["num_gpus"]), sharded="gradients"),
@@ -148,20 +130,13 @@ def bert_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
             " positions are computed is not known"
         )
     products = BERT_PRECISIONS[row["precision"]]
-    micro_batch, positions, accumulation, gpus = (
-        int(row[key]) for key in ("micro_batch", "seq_len", "grad_accum", "num_gpus")
-    )
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration=f"bert-large {row['precision']}",
         family="jit" if fused else "eager",
         shape=shape_of(found.config),
         device=BERT_DEVICES[row["gpu"]],
-        micro_batch=micro_batch,
-        positions=positions,
-        accumulation=accumulation,
-        measured_s=micro_batch * positions * accumulation * gpus / float(row["tokens_per_s"]),
-        method=row["method"],
+        tokens_per_s=float(row["tokens_per_s"]),
         products=products,  # type: ignore[arg-type]
         weight_bytes=4,
         casts=products == "fp16",
@@ -169,7 +144,7 @@ def bert_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         attention="scores",
         score_passes=6.5 if fused else 10.0,
         optimizer_bytes=LAMB_BYTES,
-        spread=Spread(data=gpus),
+        spread=Spread(data=int(row["num_gpus"])),
     )
 
 
@@ -190,8 +165,8 @@ def speedrun_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         )
     if row["optimizer"] not in ("AdamW", "Muon + Adam(W)"):
         return LeftOut(f"optimizer {row['optimizer']!r} has no closed form here")
-    return TimedStack(
-        source=row["source_repo"],
+    return timed(
+        row,
         configuration="speedrun of 2024",
         family="cuda c" if "llm.c" in row["model"] else "compiled",
         shape=gpt(*(768, 12, 6), PADDED_VOCABULARY),
@@ -199,8 +174,6 @@ def speedrun_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         micro_batch=64,
         positions=1024,
         accumulation=1,
-        measured_s=float(row["step_time_s"]),
-        method=row["method"],
         weight_bytes=4,
         casts=True,
         hidden_bytes=4,

@@ -261,3 +261,32 @@ class TimedStack:
     def tokens(self) -> float:
         """Positions of a micro-batch on one replica."""
         return self.micro_batch * self.positions
+
+
+def timed(
+    row: Mapping[str, str],
+    *,
+    measured_s: float | None = None,
+    tokens_per_s: float | None = None,
+    **options: Any,
+) -> TimedStack:
+    """What a row says in the columns of every source, with the options that its stack has beside or
+    in place of these.
+
+    Args:
+        measured_s: of a step; None: it follows from `tokens_per_s` of all GPUs, or is in the row.
+
+    Raises:
+        KeyError, ValueError: a column is missing or malformed.
+    """
+    columns = {"micro_batch": "micro_batch", "positions": "seq_len", "accumulation": "grad_accum"}
+    for name in columns.keys() - options.keys():
+        options[name] = int(row[columns[name]])
+    if tokens_per_s is not None:
+        sequences = options["micro_batch"] * options["accumulation"]
+        replicas = options.get("spread", Spread()).data
+        measured_s = sequences * options["positions"] * replicas / tokens_per_s
+    elif measured_s is None:
+        measured_s = float(row["step_time_s"])
+    options = {"method": row["method"]} | options
+    return TimedStack(source=row["source_repo"], measured_s=measured_s, **options)
