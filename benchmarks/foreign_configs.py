@@ -2,13 +2,11 @@
 planned on two devices, or refused with the deciding key named.
 
     python benchmarks/foreign_configs.py [--only WORDS] [--no-record]
-    python benchmarks/foreign_configs.py --folder FOLDER [--store]
     python benchmarks/foreign_configs.py --sample [--plan]
 
-Without a folder it works from `foreign_configs.json`: the address of each file, and the keys in it
-that decide memory and time, as they were read. With a folder that holds the files
-(OWNER+REPOSITORY/PATH) these are read again and compared; --store writes what was read. A row with
-changes is the same file after a user followed the advice of the refusal, such as to name a length.
+`foreign_configs.json` has the address of each file, and the keys in it that decide memory and time, as
+they were read. A row with changes is the same file after a user followed the advice of the refusal, such
+as to name a length.
 
 --sample only reads the 200 files of `foreign_sample.json`, drawn by a seed from public repositories
 and split before anyone looked at them: what one half was refused for was mended, the other half is
@@ -26,14 +24,11 @@ from typing import Any
 
 from brimful.base.dotted import override
 from brimful.base.errors import BrimfulError
-from brimful.base.units import format_bytes, format_duration
 from brimful.chains.devices import rates_of
 from brimful.hardware import catalog as devices
-from brimful.integrations.other_tools.file import read_values, tool_of
-from brimful.integrations.other_tools.job import ReadJob, Tool, model_key, read_job
+from brimful.integrations.other_tools.job import ReadJob, model_key, read_job
 from brimful.integrations.other_tools.planned import JobTraces, job_traces, look_up, plan_job
 from brimful.integrations.other_tools.recognise import tool_named
-from brimful.integrations.other_tools.settings import is_off, matches
 from brimful.model import catalog as models
 from brimful.report.plan.jobs import described
 from record import write_record
@@ -41,10 +36,6 @@ from record import write_record
 STORED = Path(__file__).with_suffix(".json")
 SAMPLE = STORED.with_name("foreign_sample.json")
 DEVICES = ("NVIDIA L4", "NVIDIA H100 80GB HBM3")
-NOT_STORED = ("datasets", "dataset_mixture", "learning_rate")
-"""Keys that say what to learn from, not how much memory that takes."""
-LONGEST = 400
-"""Characters of a value that is stored."""
 SHOWN_FACTS = ("model", "weights", "adapter", "quantize", "sequence_length", "micro_batch", "loss")
 
 
@@ -53,8 +44,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, help="where the files lie")
-    parser.add_argument("--store", action="store_true", help="write what was read from them")
     parser.add_argument("--only", default="", help="only addresses with these words")
     parser.add_argument("--sample", action="store_true", help="read the drawn files")
     parser.add_argument("--plan", action="store_true", help="plan the drawn files that are read")
@@ -67,20 +56,13 @@ def main() -> None:
             print(write_record("foreign_sample", _planned_sample(drawn)))
         return
     rows = json.loads(STORED.read_text(encoding="utf-8"))
-    if asked.folder is not None:
-        read = [_read_again(row, asked.folder) for row in rows]
-        differing = [new["address"] for row, new in zip(rows, read, strict=True) if new != row]
-        print(f"{len(rows)} files read; {len(differing)} differ from what is stored")
-        if asked.store:
-            STORED.write_text(json.dumps(read, indent=1) + "\n", encoding="utf-8")
-        return
     chosen = [row for row in rows if asked.only in row["address"]]
     with job_traces() as traces:
         results = []
         for row in chosen:
             results.append(_result(row, traces))
-            print("\n".join(_lines(results[-1])), flush=True)
-    print(_summary(results))
+            print(json.dumps(results[-1]), flush=True)
+    print(_counts(results))
     if not asked.no_record and not asked.only:
         print(write_record("foreign_configs", {"summary": _counts(results), "files": results}))
 
@@ -126,35 +108,6 @@ def refused_now(row: Mapping[str, Any]) -> list[str]:
     if read.job is not None and models.find(read.job.model) is None:
         return ["the model is not in the catalog"]
     return [each.key for each in read.unknown]
-
-
-def _path_of(address: str, folder: Path) -> Path:
-    """`github.com/OWNER/NAME@COMMIT/PATH` below the folder."""
-    repository, _, rest = address.removeprefix("github.com/").partition("@")
-    return folder / repository.replace("/", "+") / rest.partition("/")[2]
-
-
-def _read_again(row: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    path, changes = _path_of(row["address"], folder), row["changes"]
-    named = [each.removeprefix("--tool=") for each in changes if each.startswith("--tool=")]
-    name = tool_of(str(path), (), next(iter(named), None))
-    if name is None:
-        raise SystemExit(f"{path}: the keys of no tool")
-    tool = tool_named(name)
-    given = tool.flat(read_values(path))
-    keys = {key: _stored(value) for key, value in given.items() if _decides(tool, key, value)}
-    return {"address": row["address"], "tool": name, "changes": changes, "keys": keys}
-
-
-def _decides(tool: Tool, key: str, value: Any) -> bool:
-    if key in NOT_STORED or (is_off(value) and key not in tool.defaults) or value is None:
-        return False
-    return key in tool.defaults or not matches(key, tool.idle, tool.idle_prefixes)
-
-
-def _stored(value: Any) -> Any:
-    """Long values only count as given."""
-    return value if len(json.dumps(value, default=str)) < LONGEST else "given"
 
 
 def _result(row: Mapping[str, Any], traces: JobTraces) -> dict[str, Any]:
@@ -211,29 +164,6 @@ def _planned(
     }
 
 
-def _lines(result: Mapping[str, Any]) -> list[str]:
-    words = result["address"].removeprefix("github.com/").partition("@")
-    changes = f" with {' '.join(result['changes'])}" if result["changes"] else ""
-    lines = [f"{words[0]} {words[2].partition('/')[2]}{changes}"]
-    lines += [f"    refused: {reason}" for reason in result["refused"]]
-    if not result["refused"]:
-        lines.append("    " + "; ".join(map(str, result["facts"].values())))
-    for name, said in result["devices"].items():
-        lines.append(f"    {name}: {_said(said)}")
-    return lines
-
-
-def _said(said: Mapping[str, Any]) -> str:
-    if "reason" in said:
-        return f"{said['verdict']}: {said['reason']}"
-    words = f"{said['verdict']}, {format_bytes(said['memory_bytes'][0])}"
-    if said["largest_micro_batch"] is not None:
-        words += f", largest micro-batch {said['largest_micro_batch']}"
-    if said["step_time_s"] is not None:
-        words += f", a step {format_duration(said['step_time_s'][0])}"
-    return words
-
-
 def _counts(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     keys = Counter(
         (result["tool"], reason.partition(":")[0])
@@ -256,14 +186,6 @@ def _counts(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for name in DEVICES
         },
     }
-
-
-def _summary(results: Sequence[Mapping[str, Any]]) -> str:
-    counts = _counts(results)
-    return (
-        f"{counts['files']} files in {counts['rows']} rows: {counts['planned']} planned,"
-        f" {counts['refused']} refused; {counts['verdicts']}"
-    )
 
 
 if __name__ == "__main__":
