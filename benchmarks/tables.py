@@ -2,6 +2,7 @@
 in `benchmarks/pages`.
 
     python benchmarks/tables.py measured > docs/measured.md
+    python benchmarks/tables.py questions > docs/questions.md
     python benchmarks/tables.py ablation        # the table of docs/okadfa.md
     python benchmarks/tables.py environments    # the table of docs/install.md
     python benchmarks/tables.py guides_trained  # the section of docs/guides.md that needs no plans
@@ -49,7 +50,7 @@ def page(name: str, **figures: Any) -> str:
     )
     environment.globals |= {"record": record, "source": source, "records_of": records_of, **figures}
     environment.filters |= {"median": statistics.median, "spread": spread, "interval": interval}
-    return environment.get_template(f"{name}.md.j2").render()
+    return environment.get_template(f"{name}.md.j2").render().strip()
 
 
 def record(name: str) -> dict[str, Any]:
