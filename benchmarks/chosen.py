@@ -1,7 +1,7 @@
 """What brimful's predictions took from measurements: every number that was fitted or chosen on
 published or own runs, counted, and how predictions do on runs that the numbers were not chosen on.
 
-    python benchmarks/chosen.py .../memory.csv .../speed.csv [--only memory,time] [--no-record]
+    python benchmarks/chosen.py .../memory.csv [--no-record]
 
 Rules: `chosen.toml` has every number that moves a predicted peak or step time, with what it was chosen
 on. Percentiles are chosen again without each source, and without each model, as 5th and 95th
@@ -10,7 +10,7 @@ are widened for the few sources or models they are of, as `time_truth` does, and
 same: with rows counting the same, 89 of one program that empties its cache decided how much a driver
 shows of programs that do not (22 % inside with the source left out). Fitted ones are fitted again by `time_truth.py`. Chosen ones that one
 source gave cannot be chosen without it: they are free parameters of this judgement, counted as such.
-`memory` traces all rows, which takes minutes; traces are kept.
+Tracing all rows takes minutes; traces are kept.
 """
 
 import argparse
@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import memory_rows
-import time_model
 import time_truth
 from brimful.base.errors import BrimfulError
 from brimful.base.units import GIB, MIB
@@ -42,7 +41,7 @@ from left_out import LeftOut
 from memory_rows import RENTED
 from memory_stack import Stack
 from memory_truth import cannot, predict
-from record import RECORDS, write_record
+from record import write_record
 
 FEW_ROWS = 20
 NORMS = (1.0, 1.25, 1.5)
@@ -351,95 +350,12 @@ def _rented(path: str) -> tuple[list[str], list[int], list[str], Array]:
     return cards, batches, classes, np.array(measured)
 
 
-# --- heap of CPUs
-
-
-def of_heap() -> dict[str, Any]:
-    """Shares that short runs lose on CPUs (`memory_pretrained_cpu`), expected and at most, chosen
-    without each kind of rows as median and largest of the others: how many runs of the kind lose no
-    more than the most.
-    """
-    record = json.loads((RECORDS / "memory_pretrained_cpu.json").read_text())
-    lost: dict[str, list[float]] = {}
-    for run in record["configurations"]:
-        terms = run["terms_mib"]
-        held = sum(terms.get(kind, 0) for kind in planned._OF_A_PASS)
-        if held < LEAST_HELD_MIB:
-            continue
-        beside = sum(terms.values()) - terms.get("allocator slack", 0)
-        lost.setdefault(run["rows"], []).append((run["measured_mib"] - beside) / held)
-    made = {}
-    for kind, shares in lost.items():
-        others = [share for name, each in lost.items() if name != kind for share in each]
-        made[kind] = {
-            "runs": len(shares),
-            "expected": round(statistics.median(others), 2),
-            "most": round(max(others), 2),
-            "at_most_that": sum(share <= max(others) for share in shares),
-            "lost_median": round(statistics.median(shares), 2),
-        }
-    return made
-
-
-LEAST_HELD_MIB = 100
-"""Runs whose passes hold less say nothing of what passes lose."""
-
-
-# --- time
-
-
-def of_norm(path: str) -> dict[str, Any]:
-    """The power of the roofline chosen again without each source, by the error of a fit on the
-    others: what is chosen, and the errors on the source left out.
-    """
-    stacks, _ = time_truth.read(path)
-    table = time_model.Table(stacks)
-    sources = np.array([stack.source for stack in stacks])
-    chosen: dict[str, float] = {}
-    found_R = np.empty(len(stacks))
-    for source in dict.fromkeys(sources.tolist()):
-        left_R = sources == source
-        tried = {norm: _seconds_without(table, left_R, norm) for norm in NORMS}
-        best = min(tried, key=lambda norm: _error(tried[norm], table.measured_R, ~left_R))
-        chosen[source] = best
-        found_R[left_R] = tried[best][left_R]
-        print(f"{source}: {best}", flush=True)
-    error_R = np.abs(found_R / table.measured_R - 1)
-    return {
-        "chosen": chosen,
-        "source_left_out": {
-            "rows": len(error_R),
-            "median_percent": round(100 * float(np.median(error_R)), 1),
-            "ninetieth_percent": round(100 * float(np.quantile(error_R, 0.9)), 1),
-        },
-    }
-
-
-def _error(seconds_R: Array, measured_R: Array, chosen_R: NDArray[np.bool_]) -> float:
-    return float(np.median(np.abs(np.log(seconds_R / measured_R))[chosen_R]))
-
-
-def _seconds_without(table: time_model.Table, left_R: NDArray[np.bool_], norm: float) -> Array:
-    usual = time_model.NORM
-    time_model.NORM = norm
-    try:
-        fitted = time_model.fit(table, ~left_R, None, NORM_ROUNDS)
-        return time_model.predict(table, fitted)
-    finally:
-        time_model.NORM = usual
-
-
-NORM_ROUNDS = 8
-
-
 def main() -> None:
     """Count, judge, print and record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("memory", help="published peaks")
-    parser.add_argument("speed", help="published step times")
-    parser.add_argument("--only", default="memory,time")
     parser.add_argument("--no-record", action="store_true")
     asked = parser.parse_args()
     rows = inventory()
@@ -447,12 +363,8 @@ def main() -> None:
         "free_parameters": free_parameters(rows),
         "inventory": rows,
         "context": of_context(asked.memory),
-        "heap": of_heap(),
+        "memory": of_memory(asked.memory),
     }
-    if "memory" in asked.only:
-        values["memory"] = of_memory(asked.memory)
-    if "time" in asked.only:
-        values["norm"] = of_norm(asked.speed)
     print(json.dumps({name: value for name, value in values.items() if name != "inventory"}))
     if not asked.no_record:
         print(write_record("chosen", values))

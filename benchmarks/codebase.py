@@ -1,5 +1,5 @@
 """The codebase in figures: size, density, complexity, branches on the kind of run, names with
-several meanings, asserts on prose.
+several meanings.
 
     python benchmarks/codebase.py                    # this checkout
     python benchmarks/codebase.py OTHER [OTHER ...]  # other checkouts beside it, one column each
@@ -24,13 +24,6 @@ SPLIT_TYPES = frozenset(
     {"TokenSplit", "ExampleSplit", "EncodedLabels", "MaskedSplit", "LabelledSplit"}
 )
 KIND_PREDICATES = frozenset({"is_encoder", "is_tuned", "kind_of"})
-READING_ROOMS = ("report", "faces", "notebook")
-"""Packages that show a run folder and should not pick values out of dictionaries."""
-PICKERS = frozenset({"section", "number", "items", "pair", "series"})
-SEARCHES = frozenset(
-    {"startswith", "endswith", "index", "count", "search", "match", "any", "all", "sum", "sorted"}
-)
-"""Calls whose arguments say what is expected."""
 BRANCHES = (
     ast.If,
     ast.IfExp,
@@ -145,77 +138,6 @@ def names_with_several_meanings(root: Path) -> list[str]:
     return sorted(name for name, paths in places.items() if len(paths) > 1)
 
 
-def dictionary_picks(root: Path) -> int:
-    """Values picked out of untyped dictionaries where a run folder is shown."""
-    count = 0
-    for path in modules(root):
-        if path.relative_to(root / "src" / "brimful").parts[0] in READING_ROOMS:
-            count += sum(_is_pick(node) for node in ast.walk(parse(path)))
-    return count
-
-
-def _is_pick(node: ast.AST) -> bool:
-    if isinstance(node, ast.Subscript):
-        key = node.slice
-        is_literal = isinstance(key, ast.Constant) and isinstance(key.value, str)
-        return is_literal and isinstance(node.ctx, ast.Load)
-    if not isinstance(node, ast.Call):
-        return False
-    if isinstance(node.func, ast.Name):
-        return node.func.id in PICKERS
-    first = node.args[0] if node.args else None
-    is_get = isinstance(node.func, ast.Attribute) and node.func.attr == "get"
-    return is_get and isinstance(first, ast.Constant) and isinstance(first.value, str)
-
-
-def prose_asserts(root: Path) -> int:
-    """Asserts in the tests that hold a text of three words or more, and `raises(match=...)`."""
-    count = 0
-    for path in (root / "tests").rglob("*.py"):
-        for node in ast.walk(parse(path)):
-            if isinstance(node, ast.Assert):
-                count += any(_is_prose(part) for part in ast.walk(node.test))
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                matches = any(keyword.arg == "match" for keyword in node.keywords)
-                count += node.func.attr == "raises" and matches
-    return count
-
-
-def prose_inputs(root: Path) -> int:
-    """Of these asserts, those that hold the text only as an argument of a call or as a key."""
-    count = 0
-    for path in (root / "tests").rglob("*.py"):
-        asserts = (node for node in ast.walk(parse(path)) if isinstance(node, ast.Assert))
-        tests = [node.test for node in asserts if any(map(_is_prose, ast.walk(node.test)))]
-        count += sum(not any(map(_is_prose, _without_inputs(test))) for test in tests)
-    return count
-
-
-def _without_inputs(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and those in it, without arguments of calls and keys; what a text is searched for is
-    no input.
-    """
-    yield node
-    for name, value in ast.iter_fields(node):
-        is_input = isinstance(node, ast.Call) and name != "func" and not _searches(node)
-        if is_input or (isinstance(node, ast.Subscript) and name == "slice"):
-            continue
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, ast.AST):
-                yield from _without_inputs(part)
-
-
-def _searches(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Name | ast.Attribute) and _last_name(node.func) in SEARCHES
-
-
-def _is_prose(node: ast.AST) -> bool:
-    match node:
-        case ast.Constant(value=str(text)):
-            return len(text.split()) >= 3
-    return False
-
-
 def formatted_lines(root: Path) -> int:
     """Lines of the package at 100 columns, whatever its own format is."""
     with tempfile.TemporaryDirectory() as folder:
@@ -236,7 +158,6 @@ def figures(root: Path) -> dict[str, str]:
     statements = _count(nodes, lambda node: isinstance(node, ast.stmt))
     written = sum(map(source_lines, trees))
     texts = [path.read_text(encoding="utf-8") for path in trees]
-    tests = list((root / "tests").rglob("*.py"))
     packages = {path.parent for path in trees}
     many_branches = sum(branches(function) > 10 for function in functions)
     several = names_with_several_meanings(root)
@@ -244,7 +165,6 @@ def figures(root: Path) -> dict[str, str]:
     ternaries = _count(nodes, lambda node: isinstance(node, ast.IfExp))
     comprehensions = _count(nodes, lambda node: isinstance(node, ast.comprehension))
     wide = sum(len(line) > LINE_LENGTH for text in texts for line in text.splitlines())
-    test_lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests)
     return {
         "files / packages": f"{len(trees)} / {len(packages)}",
         "lines at 100 columns": f"{formatted_lines(root):,}",
@@ -259,11 +179,16 @@ def figures(root: Path) -> dict[str, str]:
         "most branches in a function": str(max(map(branches, functions))),
         "branches on the kind of run": f"{len(sites)} in {len({s.split(':')[0] for s in sites})}",
         "class names with several meanings": str(len(several)),
-        "dictionary picks in report, faces, notebook": str(dictionary_picks(root)),
-        "lines of tests": f"{test_lines:,}",
-        "asserts on prose": f"{prose_asserts(root):,}",
-        "of them only in inputs and keys": f"{prose_inputs(root):,}",
+        **{
+            f"syntax nodes of {folder}": f"{nodes_in(root / folder):,}"
+            for folder in ("tests", "benchmarks")
+        },
     }
+
+
+def nodes_in(folder: Path) -> int:
+    """Syntax nodes of all Python files of a folder."""
+    return sum(1 for path in folder.rglob("*.py") for _ in ast.walk(parse(path)))
 
 
 def _count(nodes: list[ast.AST], wanted: Callable[[ast.AST], bool]) -> int:

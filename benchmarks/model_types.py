@@ -1,21 +1,17 @@
 """Every type of causal language model and of encoder that transformers knows, from its config: the
-defaults of its class, with few blocks. Is its step recorded, of which plans are made, or is it
-refused, and in which sentence?
+defaults of its class, with few blocks. Does `brimful plan` answer, or refuse, and in which sentence?
 
-    python benchmarks/model_types.py [--only TYPE ...] [--cpu-limit SECONDS] [--plans] [--no-record]
+    python benchmarks/model_types.py [--only TYPE ...] [--cpu-limit SECONDS] [--no-record]
                                      [--answered FILE]
     python benchmarks/model_types.py --peaks NUMBER [--seed SEED] [--answered FILE]
 
 Causal models are tuned with adapters (recipe `lora`), encoders in full as classifiers (recipe
-`moderation`), on an H200. Each type has a process of its own, forked from one that has loaded the
-libraries; its CPU seconds are those of one recording, of which a plan makes several. With --plans
-`brimful plan` is asked in a fresh process with an empty cache instead, and its CPU seconds, of all
-threads and with the libraries, count; that takes an hour, and the record is another. Blocks are cut
-to four, or to as many as show every kind of block once. The year is that of the copyright line in
-the code of the type.
+`moderation`), on an H200. Each type has a fresh process with an empty cache, whose CPU seconds count, of
+all threads and with the libraries; that takes an hour. Blocks are cut to four, or to as many as show
+every kind of block once. The year is that of the copyright line in the code of the type.
 
 With --answered, rows that an earlier run printed to FILE are kept, and what it refused is asked
-again. With --peaks, types are drawn at random from those that the record says are recorded, and two
+again. With --peaks, types are drawn at random from those that the record says are planned, and two
 real optimizer steps of each run on this CPU, with adapters and in full, under torch's profiler: the
 peak of live bytes beside the recording's. Widths named in SMALL are cut. One thread runs, and the
 record is another.
@@ -34,8 +30,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -101,8 +96,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", default=[], metavar="TYPE")
-    parser.add_argument("--cpu-limit", type=int, default=60, metavar="SECONDS")
-    parser.add_argument("--plans", action="store_true")
+    parser.add_argument("--cpu-limit", type=int, default=90, metavar="SECONDS")
     parser.add_argument("--no-record", action="store_true")
     parser.add_argument("--answered", type=Path, metavar="FILE")
     parser.add_argument("--peaks", type=int, metavar="NUMBER")
@@ -114,32 +108,22 @@ def main() -> None:
         return
     every = kinds_of_types()
     chosen = {name: kind for name, kind in every.items() if not asked.only or name in asked.only}
-    ask = planned if asked.plans else recorded
     known = _answered(asked.answered)
     results = []
     for name, kind in chosen.items():
-        row = known.get(name) or {"type": name, "kind": kind, **ask(name, kind, asked.cpu_limit)}
+        row = known.get(name) or {
+            "type": name,
+            "kind": kind,
+            **planned(name, kind, asked.cpu_limit),
+        }
         results.append(row)
         print(json.dumps(results[-1]), flush=True)
     print(json.dumps(summary(results)))
     if not (asked.no_record or asked.only):
         from record import write_record  # brings torch, which children would count as theirs
 
-        name = "model_type_plans" if asked.plans else "model_types"
-        print(write_record(name, {"summary": summary(results), "types": results}))
-
-
-def rows_and_limit(description: str | None, cpu_limit_s: int) -> tuple[dict[str, Any], int]:
-    """Read a command line with `--answered FILE` and `--cpu-limit SECONDS`, and return the rows of
-    that file and the limit.
-    """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--answered", type=Path, metavar="FILE")
-    parser.add_argument("--cpu-limit", type=int, default=cpu_limit_s, metavar="SECONDS")
-    asked = parser.parse_args()
-    return _answered(asked.answered), asked.cpu_limit
+        values = {"summary": summary(results), "types": results}
+        print(write_record("model_type_plans", values))
 
 
 def _answered(file: Path | None) -> dict[str, dict[str, Any]]:
@@ -165,13 +149,6 @@ def kinds_of_types() -> dict[str, str]:
     }
 
 
-def recorded(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
-    """What one recording of a type's step is, in a child of this process."""
-    import brimful.rehearsal.tracer  # noqa: F401 - children begin with it
-
-    return _forked(_recorded_here, name, kind, cpu_limit_s)
-
-
 def peaks(number: int, seed: int, cpu_limit_s: int, known: Mapping[str, Mapping[str, Any]]) -> None:
     """Measure the peaks of types drawn at random, print and record them."""
     import torch
@@ -180,11 +157,11 @@ def peaks(number: int, seed: int, cpu_limit_s: int, known: Mapping[str, Mapping[
     from record import RECORDS, write_record
 
     torch.set_num_threads(1)
-    rows = json.loads((RECORDS / "model_types.json").read_text(encoding="utf-8"))["types"]
+    rows = json.loads((RECORDS / "model_type_plans.json").read_text(encoding="utf-8"))["types"]
     kinds = {row["type"]: row["kind"] for row in rows if "refused" not in row}
     results = []
     for name in random.Random(seed).sample(sorted(kinds), number):
-        told = known.get(name) or _forked(_peaks_here, name, kinds[name], cpu_limit_s)
+        told = known.get(name) or _forked(name, kinds[name], cpu_limit_s)
         results.append({"type": name, "kind": kinds[name], **told})
         print(json.dumps(results[-1]), flush=True)
     errors = [abs(row[way]["error"]) for row in results for way in ("lora", "full") if way in row]
@@ -250,10 +227,8 @@ def _is_more(value: Any, most: int) -> bool:
     return isinstance(value, int) and value > most
 
 
-def _forked(
-    ask: Callable[[str, str], dict[str, Any]], name: str, kind: str, cpu_limit_s: int
-) -> dict[str, Any]:
-    """What a function tells of a type, in a child of this process."""
+def _forked(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
+    """Peaks of a type, in a child of this process."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -261,7 +236,7 @@ def _forked(
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        os.write(writes, json.dumps(ask(name, kind)).encode())
+        os.write(writes, json.dumps(_peaks_here(name, kind)).encode())
         os._exit(0)
     os.close(writes)
     with open(reads, "rb") as pipe:
@@ -273,37 +248,6 @@ def _forked(
     late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
     why = f"no answer within {cpu_limit_s} CPU s" if late else f"ended with status {status}"
     return {"year": year_of(name), "refused": why}
-
-
-def _recorded_here(name: str, kind: str) -> dict[str, Any]:
-    from brimful.hardware import catalog
-    from brimful.planning.specs import model_facts
-    from brimful.planning.survey import prepare
-    from brimful.recipe import load
-    from brimful.rehearsal.models import config_of
-    from brimful.rehearsal.tracer import _record
-
-    about: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            about = {"year": year_of(name)}
-            about |= write_config(name, Path(folder))
-            recipe, *changes = _words(kind, folder, about.pop("context"))
-            loaded = load(recipe, changes)
-            ready = prepare(loaded, catalog.get(DEVICE), model=model_facts(loaded))
-            spec = ready.spec(recompute=False)
-            before_s = time.process_time()
-            storages = len(_record(spec, config_of(spec), 2, (2, 1)).sizes_S)
-            return {
-                **about,
-                "cpu_s": round(time.process_time() - before_s, 1),
-                "storages": storages,
-                "attention": spec.attention,
-                "kernels": spec.kernels,
-            }
-        except Exception as error:  # a benchmark counts whatever stands in the way
-            about.pop("context", None)
-            return {**about, "refused": f"{error}".replace(folder, "FOLDER")[:400]}
 
 
 def _words(kind: str, folder: str, context: int | None) -> list[str]:

@@ -6,6 +6,7 @@ in `benchmarks/pages`.
     python benchmarks/tables.py ablation        # the table of docs/okadfa.md
     python benchmarks/tables.py environments    # the table of docs/install.md
     python benchmarks/tables.py guides_trained  # the section of docs/guides.md that needs no plans
+    python benchmarks/tables.py verify          # the table of docs/verify.md
 """
 
 import json

@@ -17,6 +17,7 @@ sight.
 
 import argparse
 import csv
+import json
 import statistics
 import time
 from collections import Counter, defaultdict
@@ -212,18 +213,10 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         )
     )
     made["interval_low_high"] = [
-        round(float(np.median([end(each) / each.source_s for each in outcomes])), 2)
-        for end in (_low, _high)
+        round(float(np.median([getattr(each, end) / each.source_s for each in outcomes])), 2)
+        for end in ("low_s", "high_s")
     ]
     return made
-
-
-def _low(outcome: Outcome) -> float:
-    return outcome.low_s
-
-
-def _high(outcome: Outcome) -> float:
-    return outcome.high_s
 
 
 PREDICTIONS: Mapping[str, Callable[[Outcome], float]] = {
@@ -261,30 +254,6 @@ def tables(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
             members[group_of(outcome.stack)].append(outcome)
         made[title] = {name: summary(each) for name, each in sorted(members.items())}
     return made
-
-
-def print_tables(made: Mapping[str, Mapping[str, Any]]) -> None:
-    """For people."""
-    print(
-        f"{'':52s} {'rows':>5s}   source left out        GPU left out           all seen           "
-        "    inside 90 %"
-    )
-    print(
-        f"{'':52s} {'':5s}   median  90th  bias     median  90th  bias     median  90th  bias    "
-        " interval"
-    )
-    for title, rows in made.items():
-        print(title)
-        for name, row in rows.items():
-            figures = "     ".join(
-                f"{row[each]['median_percent']:6.1f} {row[each]['ninetieth_percent']:5.1f}"
-                f" {row[each]['bias_percent']:+5.1f}"
-                for each in PREDICTIONS
-            )
-            print(
-                f"  {name[:50]:50s} {row['rows']:5d}   {figures}    "
-                f" {row['inside_interval_percent']:5.1f}"
-            )
 
 
 def print_rows(outcomes: Sequence[Outcome]) -> None:
@@ -390,7 +359,7 @@ def main() -> None:
     if asked.rows:
         print_rows(outcomes)
     made = tables(outcomes)
-    print_tables(made)
+    print(json.dumps(made, indent=1))
     for reason, count in left_out.most_common():
         print(f"{count:5d} left out: {reason}")
     if asked.fit:

@@ -5,8 +5,8 @@ python benchmarks/verify_steps.py [--largest-flop FLOP]
 
 Shipped recipes and one recipe with 1 to 32 blocks, in every precision and with every attention
 kernel, on this machine's CPU: three micro-batches, the last one smaller, several pieces of the
-loss, half of the recipes with recomputation. Prints the table of docs/verify.md and writes the
-record.
+loss, half of the recipes with recomputation. `tables.py verify` makes the table of
+docs/verify.md of the record.
 """
 
 import argparse
@@ -46,7 +46,7 @@ BLANK = Plan(
 
 
 def main() -> None:
-    """Verify every case, print the table and write the record."""
+    """Verify every case, and write the record."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--largest-flop", type=float, default=1e10)
     largest_flop = parser.parse_args().largest_flop
@@ -65,7 +65,6 @@ def main() -> None:
             | _shown(verification)
         )
         print(results[-1], flush=True)
-    print(table(results))
     print(write_record("verify_steps", {"results": results}))
 
 
@@ -113,25 +112,6 @@ def _shown(verification: Verification) -> dict[str, object]:
         "reduced": verification.reduced,
         "checks": [asdict(check) | {"passed": check.passed} for check in verification.checks],
     }
-
-
-def table(results: list[dict[str, object]]) -> str:
-    """The largest difference of each comparison by precision, in Markdown, with the tolerance
-    beside it.
-    """
-    lines = [
-        "| precision | cases | comparison | largest difference | tolerance |",
-        "| --- | ---: | --- | ---: | ---: |",
-    ]
-    for precision in UNIT_ROUNDOFF:
-        cases = [result["checks"] for result in results if result["precision"] == precision]
-        for checks in zip(*cases, strict=True):
-            worst = max(checks, key=lambda check: check["difference"] / check["tolerance"])
-            lines.append(
-                f"| {precision} | {len(cases)} | {worst['name']} | {worst['difference']:.1e} |"
-                f" {worst['tolerance']:.1e} |"
-            )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

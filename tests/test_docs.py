@@ -143,6 +143,7 @@ def test_docs_recipes_md_lists_every_key(monkeypatch: pytest.MonkeyPatch, capsys
     [
         ("measured", "measured"),
         ("okadfa", "ablation"),
+        ("verify", "verify"),
         ("install", "environments"),
         ("guides", "guides_trained"),
         ("questions", "questions"),
