@@ -50,6 +50,10 @@ GATED = (10, 2, 18, 3)
 FUSED_GATED = (6, 1, 12, 1)
 GELU = (4, 1, 6, 1)
 RESIDUAL = (6, 1, 6, 1)
+FUSED_LOSS_BYTES, LOSS_BYTES = 8, 40
+"""Per logit. Fused: read, write the gradient in place, scale. Else: to fp32, shift, log-softmax, and
+the way back.
+"""
 METRIC_BYTES = 14
 """Per logit of a cross-entropy outside the loss: read 2 and write 4, read 4 and write 4 for the
 log-softmax.
@@ -58,11 +62,32 @@ log-softmax.
 
 @dataclass
 class Operators:
-    """Rows of a Work in the making; products that run `share` times are told so."""
+    """Rows of a Work in the making.
+
+    Attributes:
+        stack: Whose operators they are.
+        phase: Of the operators that are added now.
+        times: How often these run in their part; 0: not at all.
+    """
 
     stack: TimedStack
+    phase: str = "forward"
+    times: float = 1.0
     rows: list[tuple[float, ...]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+
+    def at(self, phase: str, times: float = 1.0) -> None:
+        """Say when the operators that follow run, and how often."""
+        self.phase, self.times = phase, times
+
+    @property
+    def is_backward(self) -> bool:
+        return self.phase == "backward"
+
+    @property
+    def dtype(self) -> str:
+        """Of the products of the stack's own layers."""
+        return "fp32" if self.stack.products in ("tf32", "fp32") else "16-bit"
 
     def add(  # noqa: PLR0913 - the columns of a row
         self,
@@ -70,7 +95,6 @@ class Operators:
         class_name: str,
         *,
         part: str = "micro-batch",
-        phase: str = "forward",
         flop: float = 0,
         moved: float = 0,
         fused: float | None = None,
@@ -78,10 +102,10 @@ class Operators:
         launches: float = 1,
         fused_launches: float | None = None,
         dtype: str = "16-bit",
-        times: float = 1.0,
+        copies: float = 1.0,
     ) -> None:
-        """One operator, `times` times in its part."""
-        if times <= 0:
+        """One operator, of which there are so many copies."""
+        if self.times * copies <= 0:
             return
         batch, m, n, k = shape
         self.names.append(name)
@@ -99,8 +123,8 @@ class Operators:
                 CLASSES.index(class_name),
                 DTYPES.index(dtype),
                 PARTS.index(part),
-                PHASES.index(phase),
-                times,
+                PHASES.index(self.phase),
+                self.times * copies,
             )
         )
 
@@ -112,23 +136,20 @@ class Operators:
         k: float,
         *,
         batch: float = 1,
-        phase: str,
-        dtype: str = "16-bit",
-        times: float = 1.0,
+        dtype: str = "",
+        copies: float = 1.0,
     ) -> None:
         """(m x k) times (k x n)."""
+        dtype = dtype or self.dtype
         size = 4 if dtype == "fp32" else 2
-        moved = size * batch * (m * k + k * n + m * n)
-        class_name = "matrix" if batch == 1 else "batched matrix"
         self.add(
             name,
-            class_name,
+            "matrix" if batch == 1 else "batched matrix",
             flop=2 * batch * m * n * k,
-            moved=moved,
+            moved=size * batch * (m * k + k * n + m * n),
             shape=(batch, m, n, k),
-            phase=phase,
             dtype=dtype,
-            times=times,
+            copies=copies,
         )
 
     def work(self) -> Work:
@@ -155,22 +176,23 @@ def work_of(stack: TimedStack) -> Work:
     """
     made = Operators(stack)
     layers = stack.shape.layers / stack.spread.pipeline
-    _block(made, "forward", layers)
-    _block(made, "recomputation", layers * stack.recompute)
-    _block_backward(made, layers)
+    made.at("forward", layers)
+    _block(made)
+    made.at("recomputation", layers * stack.recompute)
+    _block(made)
+    made.at("backward", layers)
+    _block_backward(made)
     _head(made)
+    made.at("forward")
     if stack.casts:
         made.add("to 16 bits", "copy", moved=6 * gpu_weights(stack), launches=layers * 4)
+    made.at("optimizer")
     _update(made)
     return made.work()
 
 
 def _tokens(stack: TimedStack) -> float:
     return stack.tokens / stack.spread.context
-
-
-def _dtype(stack: TimedStack) -> str:
-    return "fp32" if stack.products in ("tf32", "fp32") else "16-bit"
 
 
 def gpu_weights(stack: TimedStack) -> float:
@@ -187,21 +209,19 @@ def _pointwise(
     name: str,
     table: tuple[float, int, float, int],
     elements: float,
-    times: float,
     *,
-    phase: str,
     fused: float,
+    copies: float = 1.0,
 ) -> None:
     """A chain of element-wise operators: its row of bytes and kernels, and the bytes per element
     when it is one kernel.
     """
-    backward = phase == "backward"
-    size, kernels = (table[2], table[3]) if backward else (table[0], table[1])
+    size, kernels = (table[2], table[3]) if made.is_backward else (table[0], table[1])
     wider = made.stack.hidden_bytes / 2
     class_name = "reduction" if "norm" in name else "pointwise"
     moved, joined = (
         size * wider * elements / kernels,
-        fused * (1.4 if backward else 1) * elements / kernels,
+        fused * (1.4 if made.is_backward else 1) * elements / kernels,
     )
     made.add(
         name,
@@ -209,12 +229,11 @@ def _pointwise(
         moved=moved,
         fused=joined,
         fused_launches=1 / kernels,
-        phase=phase,
-        times=times * kernels,
+        copies=copies * kernels,
     )
 
 
-def _chains(made: Operators, phase: str, times: float) -> None:
+def _chains(made: Operators) -> None:
     """Norms, positions, activation and residual sums of a block."""
     stack, shape = made.stack, made.stack.shape
     tokens, split = _tokens(stack), stack.spread.tensor
@@ -231,9 +250,8 @@ def _chains(made: Operators, phase: str, times: float) -> None:
         "norm",
         norm,
         whole * shape.hidden,
-        2 * times,
-        phase=phase,
         fused=3 * stack.hidden_bytes,
+        copies=2,
     )
     if shape.rope:
         rotated = tokens * (shape.attention_width + shape.group_width) / split
@@ -242,8 +260,6 @@ def _chains(made: Operators, phase: str, times: float) -> None:
             "rope",
             FUSED_ROPE if "rope" in stack.kernels else ROPE,
             rotated,
-            times,
-            phase=phase,
             fused=4,
         )
     activation = (FUSED_GATED if "mlp" in stack.kernels else GATED) if shape.gated else GELU
@@ -252,19 +268,17 @@ def _chains(made: Operators, phase: str, times: float) -> None:
         "activation",
         activation,
         tokens * shape.active * shape.mlp / split,
-        times,
-        phase=phase,
         fused=6 if shape.gated else 4,
     )
-    _pointwise(made, "residual", RESIDUAL, whole * shape.hidden, 2 * times, phase=phase, fused=0)
+    _pointwise(made, "residual", RESIDUAL, whole * shape.hidden, fused=0, copies=2)
 
 
-def _attention(made: Operators, phase: str, times: float) -> None:
+def _attention(made: Operators) -> None:
     stack, shape = made.stack, made.stack.shape
     heads = shape.heads / stack.spread.tensor
     queries, keys = stack.positions / stack.spread.context, stack.positions
     batch = stack.micro_batch * heads
-    backward = phase == "backward"
+    backward = made.is_backward
     if stack.attention != "scores":
         flop = (
             4
@@ -290,11 +304,8 @@ def _attention(made: Operators, phase: str, times: float) -> None:
             moved=moved,
             shape=(batch, queries, keys, shape.head_size),
             launches=3 if backward else 1,
-            phase=phase,
-            times=times,
         )
         return
-    dtype = _dtype(stack)
     for name in ("scores", "values"):
         made.product(
             name,
@@ -302,45 +313,38 @@ def _attention(made: Operators, phase: str, times: float) -> None:
             keys,
             shape.head_size,
             batch=batch,
-            phase=phase,
-            dtype=dtype,
-            times=times * (2 if backward else 1),
+            copies=2 if backward else 1,
         )
-    size = 4 if dtype == "fp32" else 2
+    size = 4 if made.dtype == "fp32" else 2
     passes = stack.score_passes * (1.15 if backward else 1)
     made.add(
         "softmax",
         "reduction",
         moved=2 * size * batch * queries * keys,
-        phase=phase,
-        times=times * passes / 2,
+        copies=passes / 2,
     )
 
 
-def _block(made: Operators, phase: str, times: float) -> None:
-    """A forward pass of `times` blocks."""
+def _block(made: Operators) -> None:
+    """A forward pass of a block."""
     stack, shape = made.stack, made.stack.shape
-    tokens, split, dtype = _tokens(stack), stack.spread.tensor, _dtype(stack)
+    tokens, split = _tokens(stack), stack.spread.tensor
     for name, (width_in, width_out) in _joined(stack).items():
         rows, columns = _split(name, width_in, width_out, split)
         copies = shape.copies(name)
-        made.product(
-            name, _met(stack, name), columns, rows, phase=phase, dtype=dtype, times=times * copies
-        )
-        _dequantise(made, rows * columns, phase, times * copies)
-    _attention(made, phase, times)
-    _routes(made, phase, times)
-    _chains(made, phase, times)
+        made.product(name, _met(stack, name), columns, rows, copies=copies)
+        _dequantise(made, rows * columns, copies)
+    _attention(made)
+    _routes(made)
+    _chains(made)
     if stack.adapter is not None:
-        _adapters(made, stack.adapter, phase, times)
+        _adapters(made, stack.adapter)
     if stack.quantize != "no" and stack.hidden_bytes == 4:
         made.add(
             "to 16 bits",
             "copy",
             moved=6 * tokens * (3 * shape.hidden + shape.mlp),
             launches=7,
-            phase=phase,
-            times=times,
         )
 
 
@@ -368,7 +372,7 @@ def _met(stack: TimedStack, name: str) -> float:
     )
 
 
-def _routes(made: Operators, phase: str, times: float) -> None:
+def _routes(made: Operators) -> None:
     """Tokens are gathered for every expert, weighed, and added where they belong; a loop over
     experts issues some ten kernels for each.
     """
@@ -380,8 +384,7 @@ def _routes(made: Operators, phase: str, times: float) -> None:
             "gather",
             moved=moved,
             launches=ROUTING_KERNELS,
-            phase=phase,
-            times=times * shape.experts,
+            copies=shape.experts,
         )
 
 
@@ -392,21 +395,20 @@ def _split(name: str, width_in: int, width_out: int, split: int) -> tuple[float,
     return (width_in / split, width_out) if name in ("o", "down") else (width_in, width_out / split)
 
 
-def _dequantise(made: Operators, weights: float, phase: str, times: float) -> None:
+def _dequantise(made: Operators, weights: float, copies: float) -> None:
     if made.stack.quantize != "no":
         made.add(
             "dequantise",
             "dequantise",
             moved=(2 + NF4_BYTES) * weights,
             launches=DEQUANTISE_KERNELS,
-            phase=phase,
-            times=times,
+            copies=copies,
         )
 
 
-def _block_backward(made: Operators, times: float) -> None:
+def _block_backward(made: Operators) -> None:
     stack, shape = made.stack, made.stack.shape
-    tokens, split, dtype = _tokens(stack), stack.spread.tensor, _dtype(stack)
+    tokens, split = _tokens(stack), stack.spread.tensor
     for name, (width_in, width_out) in _joined(stack).items():
         rows, columns = _split(name, width_in, width_out, split)
         copies, met = shape.copies(name), _met(stack, name)
@@ -415,28 +417,22 @@ def _block_backward(made: Operators, times: float) -> None:
             met,
             rows,
             columns,
-            phase="backward",
-            dtype=dtype,
-            times=times * copies,
+            copies=copies,
         )
         if shape.norm == "layer" and stack.adapter is None:
             made.add(
                 "bias gradients",
                 "reduction",
                 moved=2 * tokens * columns,
-                phase="backward",
-                times=times,
             )
-        _dequantise(made, rows * columns, "backward", times * copies)
+        _dequantise(made, rows * columns, copies)
         if stack.adapter is None:
             made.product(
                 f"{name} weights",
                 rows,
                 columns,
                 met,
-                phase="backward",
-                dtype=dtype,
-                times=times * copies,
+                copies=copies,
             )
             if stack.accumulation > 1:
                 size = 3 * stack.weight_bytes
@@ -444,8 +440,7 @@ def _block_backward(made: Operators, times: float) -> None:
                     "add to gradients",
                     "pointwise",
                     moved=size * rows * columns,
-                    phase="backward",
-                    times=times * copies,
+                    copies=copies,
                 )
     if stack.adapter is None and stack.accumulation > 1:
         small = 8 if shape.norm == "layer" else 2
@@ -453,17 +448,16 @@ def _block_backward(made: Operators, times: float) -> None:
             "add to small gradients",
             "pointwise",
             moved=3 * stack.weight_bytes * shape.hidden,
-            phase="backward",
-            times=times * small,
+            copies=small,
         )
-    _attention(made, "backward", times)
-    _routes(made, "backward", times)
-    _chains(made, "backward", times)
+    _attention(made)
+    _routes(made)
+    _chains(made)
     if stack.adapter is not None:
-        _adapters(made, stack.adapter, "backward", times)
+        _adapters(made, stack.adapter)
 
 
-def _adapters(made: Operators, adapter: Adapter, phase: str, times: float) -> None:
+def _adapters(made: Operators, adapter: Adapter) -> None:
     """Low-rank products, and what peft does around them: input converted and dropped out, the
     product scaled and added.
     """
@@ -473,7 +467,7 @@ def _adapters(made: Operators, adapter: Adapter, phase: str, times: float) -> No
         "fp32" if adapter.fp32 else "16-bit",
         4 if adapter.fp32 else 2,
     )
-    backward = phase == "backward"
+    backward = made.is_backward
     for name, (width_in, width_out) in stack.shape.linears().items():
         if name not in adapter.targets:
             continue
@@ -486,9 +480,8 @@ def _adapters(made: Operators, adapter: Adapter, phase: str, times: float) -> No
                 m,
                 n,
                 k,
-                phase=phase,
                 dtype=dtype,
-                times=times * (2 if backward else 1),
+                copies=2 if backward else 1,
             )
         converted = 6 if adapter.fp32 else 0
         dropped = (2 * size + 1) if adapter.dropout else 0
@@ -507,8 +500,7 @@ def _adapters(made: Operators, adapter: Adapter, phase: str, times: float) -> No
             "around adapters",
             "pointwise",
             moved=tokens * (around_in + around_out) / kernels,
-            phase=phase,
-            times=times * kernels,
+            copies=kernels,
         )
 
 
@@ -519,43 +511,28 @@ def _head(made: Operators) -> None:
     tokens, vocabulary = _tokens(stack) * scored, shape.vocabulary / stack.spread.tensor
     if stack.method == "full" and not shape.causal:
         return
-    dtype = _dtype(stack)
-    head = Head(stack)
-    made.product("head", tokens, vocabulary, shape.hidden, phase="forward", dtype=dtype)
-    made.product("head inputs", tokens, shape.hidden, vocabulary, phase="backward", dtype=dtype)
+    made.at("forward")
+    made.product("head", tokens, vocabulary, shape.hidden)
+    made.at("backward")
+    made.product("head inputs", tokens, shape.hidden, vocabulary)
     if stack.adapter is None:
-        made.product(
-            "head weights", shape.hidden, vocabulary, tokens, phase="backward", dtype=dtype
-        )
+        made.product("head weights", shape.hidden, vocabulary, tokens)
         made.add(
             "embedding backward",
             "gather",
             moved=4 * vocabulary * shape.hidden + 6 * tokens * shape.hidden,
-            phase="backward",
             launches=3,
         )
+    made.at("forward")
+    loss_bytes = FUSED_LOSS_BYTES if "loss" in stack.kernels else LOSS_BYTES
     made.add(
         "loss",
         "reduction",
-        moved=head.bytes_per_logit * tokens * vocabulary,
+        moved=(loss_bytes + METRIC_BYTES * stack.metrics) * tokens * vocabulary,
         fused=8 * tokens * vocabulary,
         launches=10,
         fused_launches=3,
     )
-
-
-@dataclass(frozen=True)
-class Head:
-    """Bytes that the loss moves per logit."""
-
-    stack: TimedStack
-
-    @property
-    def bytes_per_logit(self) -> float:
-        """Fused: read, write the gradient in place, scale. Else: to fp32, shift, log-softmax, and
-        the way back.
-        """
-        return (8 if "loss" in self.stack.kernels else 40) + METRIC_BYTES * self.stack.metrics
 
 
 def _update(made: Operators) -> None:
@@ -576,7 +553,6 @@ def _update(made: Operators) -> None:
         "update",
         "optimizer",
         part="optimizer",
-        phase="optimizer",
         moved=stack.optimizer_bytes * weights,
         launches=max(4.0, stack.optimizer_kernels * tensors),
     )
