@@ -162,179 +162,144 @@ def _adapter(row: Mapping[str, str]) -> Adapter | LeftOut:
 
 PLAIN_LORA = re.compile(r"-rank\d+(-dora|-rslora|-target-mlp)?$")
 Described = tuple[Adapter, int] | None
+Describe = Callable[[Mapping[str, str], int | None], Described]
 
 
-def _targets(row: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(row["lora_targets"].split("+"))
-
-
-def _sum_over(row: Mapping[str, str], count: Callable[[int, int], int]) -> int:
-    """Weights of all layers, `count` giving those of a linear layer from its input and output
-    width.
+def _on_layers(
+    row: Mapping[str, str],
+    peft_type: str,
+    weights: Callable[[int, int], int],
+    *,
+    rank: int = 0,
+    **settings: Any,
+) -> tuple[Adapter, int]:
+    """An adapter on the row's linear layers, and its weights in all of them, which follow from the
+    input and output width of each.
     """
-    return LAYERS * sum(count(*IN_OUT[target]) for target in _targets(row))
+    targets = tuple(row["lora_targets"].split("+"))
+    if rank:
+        settings["r"] = rank
+    settings["target_modules"] = list(targets)
+    expected = LAYERS * sum(weights(*IN_OUT[target]) for target in targets)
+    return Adapter(peft_type, settings, rank=rank, targets=targets), expected
 
 
-def _low_rank(
-    peft_type: str, rank_name: str = "r", extra_per_layer: int = 0
-) -> Callable[[Mapping[str, str], int | None], Described]:
+def _by_rank(peft_type: str, weights: Callable[[int, int, int], int]) -> Describe:
     def describe(row: Mapping[str, str], trainable: int | None) -> Described:
         rank = int(row["lora_rank"])
-        dora = "dora=True" in row["notes"]
-        expected = _sum_over(
-            row,
-            lambda width_in, width_out: (
-                rank * (width_in + width_out) + dora * width_out + extra_per_layer
-            ),
-        )
-        settings: dict[str, Any] = {
-            rank_name: rank,
-            "target_modules": list(_targets(row)),
-            **({"use_dora": True} if dora else {}),
-        }
-        return Adapter(peft_type, settings, rank=rank, targets=_targets(row)), expected
+        return _on_layers(row, peft_type, lambda *widths: weights(rank, *widths), rank=rank)
 
     return describe
 
 
-def _by_rank(
-    peft_type: str, count: Callable[[int, int, int], int]
-) -> Callable[[Mapping[str, str], int | None], Described]:
-    def describe(row: Mapping[str, str], trainable: int | None) -> Described:
-        rank = int(row["lora_rank"])
-        expected = _sum_over(row, lambda width_in, width_out: count(rank, width_in, width_out))
-        return (
-            Adapter(
-                peft_type,
-                {"r": rank, "target_modules": list(_targets(row))},
-                rank=rank,
-                targets=_targets(row),
-            ),
-            expected,
-        )
+def _from_number(describe: Callable[[Mapping[str, str], int], Described]) -> Describe:
+    """Settings that follow from the number of trained weights, where the row has it."""
+    return lambda row, trainable: None if trainable is None else describe(row, trainable)
 
-    return describe
+
+def _lora(row: Mapping[str, str], trainable: int | None) -> Described:
+    rank, dora = int(row["lora_rank"]), "dora=True" in row["notes"]
+    settings = {"use_dora": True} if dora else {}
+    return _on_layers(
+        row,
+        "LORA",
+        lambda width_in, width_out: rank * (width_in + width_out) + dora * width_out,
+        rank=rank,
+        **settings,
+    )
 
 
 def _miss(row: Mapping[str, str], trainable: int | None) -> Described:
-    rank = int(row["lora_rank"])
-    settings: dict[str, Any] = {"r": rank, "target_modules": list(_targets(row))}
-    if row["notes"].split(";")[0].endswith("-bat"):
-        settings["init_weights"] = "bat"
-    return Adapter("MISS", settings, rank=rank, targets=_targets(row)), _sum_over(
-        row, lambda _, width_out: rank * width_out
-    )
+    rank, is_bat = int(row["lora_rank"]), row["notes"].split(";")[0].endswith("-bat")
+    settings = {"init_weights": "bat"} if is_bat else {}
+    return _on_layers(row, "MISS", lambda _, width_out: rank * width_out, rank=rank, **settings)
 
 
 def _ia3(row: Mapping[str, str], trainable: int | None) -> Described:
-    feedforward = [
-        target for target in _targets(row) if target in ("gate_proj", "up_proj", "down_proj")
-    ]
-    expected = LAYERS * sum(
-        IN_OUT[target][0 if target in feedforward else 1] for target in _targets(row)
+    targets = row["lora_targets"].split("+")
+    feedforward = [each for each in targets if each in ("gate_proj", "up_proj", "down_proj")]
+    adapter, _ = _on_layers(row, "IA3", max, feedforward_modules=feedforward)
+    return adapter, LAYERS * sum(
+        IN_OUT[target][0 if target in feedforward else 1] for target in targets
     )
-    settings = {"target_modules": list(_targets(row)), "feedforward_modules": feedforward}
-    return Adapter("IA3", settings, targets=_targets(row)), expected
-
-
-def _beft(row: Mapping[str, str], trainable: int | None) -> Described:
-    return Adapter(
-        "BEFT", {"target_modules": list(_targets(row))}, targets=_targets(row)
-    ), _sum_over(row, lambda _, width_out: width_out)
 
 
 def _layer_norms(row: Mapping[str, str], trainable: int | None) -> Described:
-    return (
-        Adapter(
-            "LN_TUNING",
-            {"target_modules": list(_targets(row))},
-            targets=_targets(row),
-            dtype="weights",
-        ),
-        (2 * LAYERS + 1) * HIDDEN,
+    targets = tuple(row["lora_targets"].split("+"))
+    settings = {"target_modules": list(targets)}
+    adapter = Adapter("LN_TUNING", settings, targets=targets, dtype="weights")
+    return adapter, (2 * LAYERS + 1) * HIDDEN
+
+
+def _fourier(row: Mapping[str, str], trainable: int) -> Described:
+    frequencies = trainable // (LAYERS * len(row["lora_targets"].split("+")))
+    return _on_layers(row, "FOURIERFT", lambda *_: frequencies, n_frequency=frequencies)
+
+
+def _c3a(row: Mapping[str, str], trainable: int) -> Described:
+    _, weights = _on_layers(row, "C3A", lambda width_in, width_out: width_in * width_out)
+    block = weights // trainable
+    return _on_layers(
+        row,
+        "C3A",
+        lambda width_in, width_out: width_in * width_out // max(block, 1),
+        block_size=block,
     )
 
 
-def _fourier(row: Mapping[str, str], trainable: int | None) -> Described:
-    if trainable is None:
-        return None
-    frequencies = trainable // (LAYERS * len(_targets(row)))
-    settings = {"n_frequency": frequencies, "target_modules": list(_targets(row))}
-    return Adapter("FOURIERFT", settings, targets=_targets(row)), _sum_over(
-        row, lambda *_: frequencies
-    )
-
-
-def _c3a(row: Mapping[str, str], trainable: int | None) -> Described:
-    if trainable is None:
-        return None
-    block = _sum_over(row, lambda width_in, width_out: width_in * width_out) // trainable
-    settings = {"block_size": block, "target_modules": list(_targets(row))}
-    return Adapter("C3A", settings, targets=_targets(row)), _sum_over(
-        row, lambda width_in, width_out: width_in * width_out // max(block, 1)
-    )
-
-
-def _oft(row: Mapping[str, str], trainable: int | None) -> Described:
-    if trainable is None:
-        return None
+def _oft(row: Mapping[str, str], trainable: int) -> Described:
     rank = int(row["lora_rank"])
-    settings = {"r": rank, "oft_block_size": 0, "target_modules": list(_targets(row))}
-    return Adapter("OFT", settings, rank=rank, targets=_targets(row)), _sum_over(
-        row, lambda width_in, _: width_in * (width_in // rank - 1) // 2
+    return _on_layers(
+        row,
+        "OFT",
+        lambda width_in, _: width_in * (width_in // rank - 1) // 2,
+        rank=rank,
+        oft_block_size=0,
     )
 
 
-def _road(row: Mapping[str, str], trainable: int | None) -> Described:
-    if trainable is None:
-        return None
-    one = _sum_over(row, lambda _, width_out: width_out)
-    settings = {"variant": f"road_{trainable // one}", "target_modules": list(_targets(row))}
-    return Adapter("ROAD", settings, targets=_targets(row)), (
-        one * (trainable // one) if trainable // one in (1, 2, 4) else 0
+def _road(row: Mapping[str, str], trainable: int) -> Described:
+    _, one = _on_layers(row, "ROAD", lambda _, width_out: width_out)
+    number = trainable // one
+    return _on_layers(
+        row,
+        "ROAD",
+        lambda _, width_out: width_out * (number if number in (1, 2, 4) else 0),
+        variant=f"road_{number}",
     )
 
 
-def _virtual_tokens(
-    peft_type: str, weights_each: int, weights_once: int = 0
-) -> Callable[[Mapping[str, str], int | None], Described]:
-    def describe(row: Mapping[str, str], trainable: int | None) -> Described:
-        if trainable is None:
-            return None
+def _virtual_tokens(peft_type: str, weights_each: int, weights_once: int = 0) -> Describe:
+    def describe(row: Mapping[str, str], trainable: int) -> Described:
         tokens = (trainable - weights_once) // weights_each
-        return (
-            Adapter(peft_type, {"num_virtual_tokens": tokens}),
-            weights_once + tokens * weights_each,
-        )
+        adapter = Adapter(peft_type, {"num_virtual_tokens": tokens})
+        return adapter, weights_once + tokens * weights_each
 
-    return describe
+    return _from_number(describe)
 
 
-METHODS: Mapping[str, Callable[[Mapping[str, str], int | None], Described]] = {
-    "lora": _low_rank("LORA"),
-    "delora": _low_rank("DELORA", extra_per_layer=1),
-    "gralora": _low_rank("GRALORA"),
-    "hira": _low_rank("HIRA"),
-    "deft": _low_rank("DEFT"),
-    "glora": _by_rank("GLORA", lambda rank, width_in, width_out: 2 * rank * (width_in + width_out)),
+METHODS: Mapping[str, Describe] = {
+    "lora": _lora,
+    "delora": _by_rank("DELORA", lambda rank, *widths: rank * sum(widths) + 1),
+    "gralora": _by_rank("GRALORA", lambda rank, *widths: rank * sum(widths)),
+    "hira": _by_rank("HIRA", lambda rank, *widths: rank * sum(widths)),
+    "deft": _by_rank("DEFT", lambda rank, *widths: rank * sum(widths)),
+    "glora": _by_rank("GLORA", lambda rank, *widths: 2 * rank * sum(widths)),
     "vera": _by_rank("VERA", lambda rank, _, width_out: rank + width_out),
     "pvera": _by_rank("PVERA", lambda rank, _, width_out: 2 * rank + width_out),
     "peanut": _by_rank("PEANUT", lambda rank, _, width_out: 2 * rank * width_out),
     "randlora": _by_rank(
-        "RANDLORA",
-        lambda rank, width_in, width_out: (
-            min(width_in, width_out) // rank * (rank + min(width_in, width_out))
-        ),
+        "RANDLORA", lambda rank, *widths: min(widths) // rank * (rank + min(widths))
     ),
-    "beft": _beft,
+    "beft": lambda row, _: _on_layers(row, "BEFT", lambda _, width_out: width_out),
     "miss": _miss,
     "bone": _miss,
     "ia3": _ia3,
     "ln_tuning": _layer_norms,
-    "fourierft": _fourier,
-    "c3a": _c3a,
-    "oft": _oft,
-    "road": _road,
+    "fourierft": _from_number(_fourier),
+    "c3a": _from_number(_c3a),
+    "oft": _from_number(_oft),
+    "road": _from_number(_road),
     "prompt_tuning": _virtual_tokens("PROMPT_TUNING", HIDDEN),
     "prefix_tuning": _virtual_tokens("PREFIX_TUNING", 2 * LAYERS * KEY_VALUE_WIDTH),
     "p_tuning": _virtual_tokens("P_TUNING", HIDDEN, 3 * (HIDDEN * HIDDEN + HIDDEN)),
