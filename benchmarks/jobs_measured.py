@@ -12,10 +12,7 @@ The machine should do nothing else: an error of a total counts what other progra
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from typing import Any
 from brimful.runs.files import STUDY_FILE
 from brimful.runs.folder import read_run
 from brimful.runs.measurements import stage_times_s
+from fresh_process import Finished, brimful
 from record import write_record
 
 SYSTEMS: Mapping[str, tuple[str, ...]] = {
@@ -68,13 +66,10 @@ def main() -> None:
 
 
 def _job(name: str, words: list[str], folder: Path) -> dict[str, Any]:
-    variables = {"BRIMFUL_CACHE": str(folder / "cache"), "BRIMFUL_RUNS": str(folder / "runs")}
-    environment = os.environ | variables
-    planned = _brimful(["plan", *words, "--json"], environment)
-    expected = _expected(json.loads(planned.stdout)["devices"][0])
-    load, began = os.getloadavg()[0], time.perf_counter()
-    _brimful(["run", *words], environment)
-    wall_s = time.perf_counter() - began
+    planned = _brimful(["plan", *words, "--json"], folder)
+    expected = _expected(json.loads(planned.said)["devices"][0])
+    load = os.getloadavg()[0]
+    wall_s = _brimful(["run", *words], folder).wall_s
     took = _measured(folder / "runs", words[0])
     phases = []
     for phase in expected["phases"]:
@@ -99,11 +94,10 @@ def _expected(answer: dict[str, Any]) -> dict[str, Any]:
     return {"phases": [phase], "predicted": {name: total}}
 
 
-def _brimful(words: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "brimful", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+def _brimful(words: list[str], folder: Path) -> Finished:
+    done = brimful(words, folder)
+    if done.code:
+        raise SystemExit(f"brimful {' '.join(words)} ended with {done.code}:\n{done.errors}")
     return done
 
 

@@ -36,6 +36,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fresh_process import brimful
+
 DEVICE = "NVIDIA H200"
 BLOCKS, MOST_BLOCKS = 4, 10
 SINCE = 2023
@@ -269,22 +271,13 @@ def planned(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
 
 
 def _ask(words: Sequence[str], folder: Path, cpu_limit_s: int) -> dict[str, Any]:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, "-m", "brimful", "plan", *words, "--json"],
-        capture_output=True,
-        check=False,
-        text=True,
-        env=os.environ | {"BRIMFUL_CACHE": str(folder / "cache")},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s)),
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = {"cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)}
-    if done.returncode < 0:
+    done = brimful(["plan", *words, "--json"], folder, cpu_limit_s)
+    took = {"cpu_s": round(done.cpu_s, 1)}
+    if done.code < 0:
         return {**took, "refused": f"no answer within {cpu_limit_s} CPU s"}
-    if done.returncode == 2 or not done.stdout:
-        return {**took, "refused": " ".join(done.stderr.split())[-400:]}
-    (device,) = json.loads(done.stdout)["devices"]
+    if done.code == 2 or not done.said:
+        return {**took, "refused": " ".join(done.errors.split())[-400:]}
+    (device,) = json.loads(done.said)["devices"]
     plan = device["plan"]
     choices = {each["name"]: each["value"] for each in plan["choices"]}
     return {

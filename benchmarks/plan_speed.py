@@ -11,12 +11,11 @@ there.
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from fresh_process import brimful
 
 _LORA = ("plan", "quickstart", "tokenizer=null", "sequence_length=2048", "adapter.rank=16")
 _SIXTEEN = (*_LORA, "batch.sequences=16")
@@ -79,32 +78,16 @@ def _case(name: str, rounds: int) -> dict[str, list[dict[str, float]]]:
     return measured
 
 
-def plan(words: Sequence[str], cache: Path) -> dict[str, float]:
-    """Run the command in a fresh process with this cache folder; return its processor and wall
-    seconds, and the most memory that it had resident.
+def plan(words: Sequence[str], folder: Path) -> dict[str, float]:
+    """Return the processor and wall seconds of a plan, and the most memory that it had resident.
 
     Raises:
         RuntimeError: it could not estimate anything, or crashed.
     """
-    kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-c", "from brimful.cli import main; main()", *words]
-    with tempfile.TemporaryFile() as errors:
-        start_s = time.perf_counter()
-        process = subprocess.Popen(
-            command,
-            env=kept | {"BRIMFUL_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        wall_s = time.perf_counter() - start_s
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode not in (0, 1):
-            errors.seek(0)
-            said = errors.read().decode(errors="replace")[-2000:]
-            raise RuntimeError(f"brimful {' '.join(words)} ended with {process.returncode}: {said}")
-    cpu_s, memory_bytes = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
-    return {"cpu_s": cpu_s, "wall_s": wall_s, "memory_bytes": memory_bytes}
+    done = brimful(words, folder)
+    if done.code not in (0, 1):
+        raise RuntimeError(f"brimful {' '.join(words)} ended with {done.code}: {done.errors}")
+    return {"cpu_s": done.cpu_s, "wall_s": done.wall_s, "memory_bytes": done.memory_bytes}
 
 
 if __name__ == "__main__":
