@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.distributed as dist
-from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config
 
-from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.planning.step import StepSpec
 from brimful.rehearsal.models import config_of, transformers_model
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.store import StoredTraces
@@ -39,6 +39,7 @@ from brimful.rehearsal.training import record_training
 from brimful.training.sharding import shard
 from brimful.training.world import World
 from measured_steps import Allocation, measure_steps
+from memory_cpu import steps_of
 from record import write_record
 from several_devices import on_ranks
 
@@ -50,10 +51,6 @@ GENERATOR_BYTES = torch.get_rng_state().nbytes
 """Activation checkpointing keeps the state of the random numbers for every block: on the host."""
 PAUSE_S = 0.005
 MICRO_BATCH = 4
-SHAPE = {"vocab_size": 2048, "hidden_size": 256, "num_hidden_layers": 7, "num_attention_heads": 4}
-DECODER = {**SHAPE, "intermediate_size": 704, "num_key_value_heads": 2}
-
-QLORA = {"adapter": Lora(8), "weights": "bf16", "autocast": "bf16", "quantize": "nf4"}
 
 
 def is_the_hosts(allocation: Allocation) -> bool:
@@ -68,43 +65,12 @@ def is_the_hosts(allocation: Allocation) -> bool:
     )
 
 
-def _spec(config: PretrainedConfig, ranks: int, **changes: Any) -> StepSpec:
-    values: dict[str, Any] = {"sequence_length": 128, "loss_chunk": 256, "cuda": False} | changes
-    return StepSpec(config_json=canonical(config.to_dict()), ranks=ranks, **values)
-
-
 def configurations() -> Mapping[str, StepSpec]:
     """Methods x precision x recomputation x accumulation x ranks."""
-    llama, tied = LlamaConfig(**DECODER), Qwen2Config(**DECODER, tie_word_embeddings=True)
-    gpt2 = GPT2Config(vocab_size=2048, n_embd=256, n_layer=7, n_head=4, n_positions=128)
-    labels: dict[str, Any] = {"method": "classify", "options_json": '{"labels": 2}'}
-    changes: dict[str, tuple[PretrainedConfig, dict[str, Any]]] = {
-        "llama, full, fp32": (llama, {}),
-        "llama, full, bf16 autocast": (llama, {"autocast": "bf16"}),
-        "llama, full, bf16 autocast, recomputed": (llama, {"autocast": "bf16", "recompute": True}),
-        "llama, full, fp32, no accumulation": (llama, {"accumulates": False}),
-        "llama, full, fp32, foreach, not clipped": (
-            llama,
-            {"optimizer": "foreach", "clips": False},
-        ),
-        "llama, LoRA, bf16": (
-            llama,
-            {"adapter": Lora(8), "weights": "bf16", "autocast": "bf16"},
-        ),
-        "llama, LoRA, bf16, recomputed": (
-            llama,
-            {"adapter": Lora(8), "weights": "bf16", "autocast": "bf16", "recompute": True},
-        ),
-        "llama, QLoRA, bf16": (llama, QLORA),
-        "llama, QLoRA, bf16, recomputed": (llama, {**QLORA, "recompute": True}),
-        "llama, QLoRA with DoRA, bf16": (llama, {**QLORA, "adapter": Lora(8, dora=True)}),
-        "qwen2, tied head, full, bf16 autocast": (tied, {"autocast": "bf16"}),
-        "gpt2, tied head, full, fp32": (gpt2, {}),
-        "llama, classification, full, fp32, padded": (llama, {**labels, "padded": True}),
-    }
+    steps = steps_of("ranks", sequence_length=128, loss_chunk=256)
     return {
-        f"{name}, {ranks} ranks": _spec(config, ranks, **values)
-        for name, (config, values) in changes.items()
+        f"{name}, {ranks} ranks": replace(spec, ranks=ranks)
+        for name, spec in steps.items()
         for ranks in (2, 4)
     }
 

@@ -96,7 +96,7 @@ def fms_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         products="fp16" if row["precision"].startswith("float16") else "bf16",
         hidden_bytes=4 if switches.get("fp32_norms") and gpus == 1 else 2,
         adapter=adapter,
-        quantize={"nf4_double": "nf4", "gptq4": "gptq4"}.get(str(switches.get("quantize")), "no"),  # type: ignore[arg-type]
+        quantize={"nf4_double": "nf4", "gptq4": "gptq4"}.get(str(switches.get("quantize")), "no"),
         kernels=frozenset(kernels | ({"norm", "rope"} if foak and not bigcode else set())),
         recompute=1.0,
         optimizer_bytes=FOREACH_16BIT_BYTES,

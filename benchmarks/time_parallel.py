@@ -82,7 +82,7 @@ def foundry_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         device=FOUNDRY_DEVICES[row["gpu"]],
         tokens_per_s=float(row["tokens_per_s"]),
         attention="flash1" if "A100" in row["gpu"] else "flash2",
-        products=FOUNDRY_PRECISIONS[row["precision"]],  # type: ignore[arg-type]
+        products=FOUNDRY_PRECISIONS[row["precision"]],
         kernels=frozenset({"norm", "loss"}),
         recompute=1.0 if row["activation_checkpointing"] == "True" else 0.0,
         optimizer_bytes=PLAIN_ADAMW_BYTES,
@@ -229,7 +229,7 @@ def torchtitan_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         micro_batch=micro_batch,
         accumulation=accumulation,
         tokens_per_s=float(row["tokens_per_s"]) * gpus,
-        products=precision,  # type: ignore[arg-type]
+        products=precision,
         recompute=(
             1.0
             if checkpointing == "full"

@@ -137,7 +137,7 @@ def bert_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         shape=shape_of(found.config),
         device=BERT_DEVICES[row["gpu"]],
         tokens_per_s=float(row["tokens_per_s"]),
-        products=products,  # type: ignore[arg-type]
+        products=products,
         weight_bytes=4,
         casts=products == "fp16",
         hidden_bytes=2 if products == "fp16" else 4,
