@@ -1,8 +1,7 @@
 """What brimful learns of conversations beside what TRL learns, for every chat template that comes
 with TRL: its templates for training mark the answers (`{% generation %}`).
 
-python benchmarks/chat_templates.py            prints the table and writes its record
-python benchmarks/chat_templates.py TEMPLATE   prints both texts of one template, answers in ⟦⟧
+python benchmarks/chat_templates.py   prints the table and writes its record
 
 Tokens are bytes and the template's own special tokens, so the comparison does not depend on a
 model's vocabulary. Templates are read from the installed package trl.
@@ -10,7 +9,6 @@ model's vocabulary. Templates are read from the installed package trl.
 
 import json
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -260,14 +258,6 @@ def _overlap(before: str, text: str) -> str:
 
 
 def main() -> None:
-    if sys.argv[1:]:
-        for case in CASES:
-            for name in sys.argv[1:]:
-                outcome = compared(name, case)
-                print(f"\n{name}, {case}: {outcome.letters}")
-                for learned in outcome[1:]:
-                    print("   ", learned if isinstance(learned, str) else [*map(tuple, learned)])
-        return
     rows = {name: {case: compared(name, case).letters for case in CASES} for name in names()}
     print("| template | " + " | ".join(CASES) + " |\n" + "|---" * (len(CASES) + 1) + "|")
     for name, letters in rows.items():

@@ -31,14 +31,13 @@ from numpy.typing import NDArray
 import memory_rows
 import time_truth
 from brimful.base.errors import BrimfulError
-from brimful.base.units import GIB, MIB
+from brimful.base.units import GIB
 from brimful.hardware import catalog as devices
 from brimful.hardware.fitted import efficiencies
 from brimful.planning import memory as planned
 from brimful.planning.memory import Footprint
-from brimful.planning.target import CONTEXT_OFFSET_MIB, CONTEXT_UNCERTAINTY_MIB, target_of
+from brimful.planning.target import target_of
 from left_out import LeftOut
-from memory_rows import RENTED
 from memory_stack import Stack
 from memory_truth import cannot, predict
 from record import write_record
@@ -86,9 +85,6 @@ def free_parameters(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, in
         made[row["decides"]][row["how"]] += row["numbers"]
     made["time"]["fitted, used by plans"] = len(efficiencies().values)
     return {name: dict(counts) for name, counts in made.items()}
-
-
-# --- memory
 
 
 @dataclass(frozen=True)
@@ -288,68 +284,6 @@ def _only(rows: Sequence[Row], kind: str, group_of: Callable[[Row], str]) -> dic
     return coverage(_of_kind(rows, kind), group_of, chosen)
 
 
-# --- context
-
-
-def of_context(path: str) -> dict[str, Any]:
-    """What the driver shows beside the tensors, by the number of multiprocessors and an offset of
-    the generation, fitted without each GPU: errors on it, in MiB.
-    """
-    cards, batches, classes, measured = _rented(path)
-    names = sorted(set(batches)), sorted(set(classes))
-    sizes = np.array([devices.get(card).multiprocessors or 0 for card in cards], float)
-    design = np.stack(
-        [
-            *[np.array([each == name for each in batches], float) for name in names[0]],
-            sizes,
-            *[np.array([each == name for each in classes], float) for name in names[1][1:]],
-        ],
-        axis=1,
-    )
-    errors = []
-    without_class = 0
-    for card in dict.fromkeys(cards):
-        left = np.array([each == card for each in cards])
-        generation = classes[cards.index(card)]
-        if not any(c == generation for c, out in zip(classes, left, strict=True) if not out):
-            without_class += int(left.sum())
-            continue
-        fitted = np.linalg.lstsq(design[~left], measured[~left], rcond=None)[0]
-        errors += (design[left] @ fitted - measured[left]).tolist()
-    whole = np.linalg.lstsq(design, measured, rcond=None)[0]
-    within = np.abs(errors) <= CONTEXT_UNCERTAINTY_MIB[True]
-    return {
-        "rows": len(measured),
-        "parameters": design.shape[1],
-        "mib_per_multiprocessor": round(float(whole[len(names[0])]), 2),
-        "gpu_left_out": {
-            "rows": len(errors),
-            "no_other_gpu_of_the_generation": without_class,
-            "median_mib": round(float(np.median(np.abs(errors)))),
-            "worst_mib": round(float(max(errors, key=abs))),
-            "within_uncertainty_percent": round(100 * float(np.mean(within)), 1),
-        },
-    }
-
-
-def _rented(path: str) -> tuple[list[str], list[int], list[str], Array]:
-    """Cards, micro-batches, generations and MiB of the script that ran on rented GPUs."""
-    cards, batches, classes, measured = list[str](), list[int](), list[str](), list[float]()
-    with open(path, encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if "rented GPUs" not in row["source_repo"] or row["gpu"] not in RENTED:
-                continue
-            if not row["nvidia_smi_gib"] or row["status"] != "ok":
-                continue
-            card = RENTED[row["gpu"]]
-            capability = devices.get(card).compute_capability or (0, 0)
-            cards.append(card)
-            batches.append(int(row["micro_batch"]))
-            classes.append(str(capability) if capability in CONTEXT_OFFSET_MIB else "")
-            measured.append(float(row["nvidia_smi_gib"]) * GIB / MIB)
-    return cards, batches, classes, np.array(measured)
-
-
 def main() -> None:
     """Count, judge, print and record."""
     parser = argparse.ArgumentParser(
@@ -362,7 +296,6 @@ def main() -> None:
     values: dict[str, Any] = {
         "free_parameters": free_parameters(rows),
         "inventory": rows,
-        "context": of_context(asked.memory),
         "memory": of_memory(asked.memory),
     }
     print(json.dumps({name: value for name, value in values.items() if name != "inventory"}))

@@ -13,7 +13,7 @@ every kind of block once. The year is that of the copyright line in the code of 
 With --answered, rows that an earlier run printed to FILE are kept, and what it refused is asked
 again. With --peaks, types are drawn at random from those that the record says are planned, and two
 real optimizer steps of each run on this CPU, with adapters and in full, under torch's profiler: the
-peak of live bytes beside the recording's. Widths named in SMALL are cut. One thread runs, and the
+peak of live bytes beside the recording's. Widths named in `model_types.yaml` are cut. One thread runs, and the
 record is another.
 """
 
@@ -36,60 +36,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fresh_process import brimful
 
 DEVICE = "NVIDIA H200"
 BLOCKS, MOST_BLOCKS = 4, 10
 SINCE = 2023
 """Year from which on a type counts for the share."""
-COMPLETED: dict[str, dict[str, Any]] = {
-    "hunyuan_v1_dense": {"head_dim": 128},
-    "hunyuan_v1_moe": {"head_dim": 128},
-    "ministral": {"head_dim": 128},
-    "nemotron": {"num_key_value_heads": 8},
-    "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
-    "dbrx": {"attn_config": {"rope_theta": 5e5, "kv_n_heads": 8, "clip_qkv": 8}},
-    "xmod": {"default_language": "en_XX"},
-    "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
-    "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},
-    "cohere_compass_text": {
-        "rope_parameters": {
-            "full_attention": {"rope_type": "default", "rope_theta": 1e4},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-        }
-    },
-    "qwen4_exp_text": {
-        "indexer_n_heads": 4,
-        "indexer_kv_heads": 1,
-        "indexer_head_dim": 256,
-        "indexer_budget": 512,
-        "indexer_compress_ratio": 4,
-        "output_gate_type": "silu",
-    },
-}
-"""Values that the defaults of a class leave open, so that transformers itself builds no model of
-them; as published checkpoints of the type have them, or of their size.
-"""
-SMALL = {
-    "vocab_size": 1024,
-    "vocab_size_per_layer_input": 1024,
-    "intermediate_size": 256,
-    "ffn_dim": 256,
-    "moe_intermediate_size": 64,
-    "shared_expert_intermediate_size": 64,
-    "num_experts": 8,
-    "num_local_experts": 8,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 4,
-    "n_group": 1,
-    "topk_group": 1,
-}
-"""Widths of models whose steps really run, and how many of the remaining experts a token takes."""
-SMALLER = {"xlstm": {"hidden_size": 512, "embedding_dim": 512}}
-"""Further values of types that would not fit this machine."""
+KNOWN: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+)
+"""What has to be known of types: values that are completed, small widths, blocks."""
 PEAK_LENGTH, PEAK_SEQUENCES, PEAK_RANK = 64, 2, 8
-SEVERAL_TIMES = {"zamba": 12}
-"""Blocks of types whose first blocks alone make no model."""
 
 
 def main() -> None:
@@ -217,8 +176,8 @@ def _cut(name: str, folder: Path) -> list[str]:
     write_config(name, folder)
     file = folder / "config.json"
     values = json.loads(file.read_text(encoding="utf-8"))
-    wanted = {key: most for key, most in SMALL.items() if _is_more(values.get(key), most)}
-    wanted |= SMALLER.get(name, {})
+    wanted = {key: most for key, most in KNOWN["small"].items() if _is_more(values.get(key), most)}
+    wanted |= KNOWN["smaller"].get(name, {})
     small = values | wanted | {"pad_token_id": 0}
     CONFIG_MAPPING[small["model_type"]].from_dict(small)
     file.write_text(json.dumps(small), encoding="utf-8")
@@ -297,7 +256,7 @@ def write_config(name: str, folder: Path) -> dict[str, Any]:
     config = CONFIG_MAPPING[name]()
     with contextlib.suppress(ValueError):  # several texts: as it is
         config = config.get_text_config()
-    if given := COMPLETED.get(config.model_type):
+    if given := KNOWN["completed"].get(config.model_type):
         config = type(config)(**config.to_dict() | given)
     kinds = kinds_of_blocks(config)
     few = next(
@@ -305,7 +264,7 @@ def write_config(name: str, folder: Path) -> dict[str, Any]:
         for number in range(min(BLOCKS, len(kinds)), len(kinds) + 1)
         if number >= MOST_BLOCKS or set(kinds[:number]) == set(kinds)
     )
-    few = SEVERAL_TIMES.get(name, few)
+    few = KNOWN["blocks"].get(name, few)
     if getattr(config, "num_kv_shared_layers", 0):
         config.num_kv_shared_layers, few = few, 2 * few
     values = with_layers(config, range(few)).to_dict()

@@ -286,19 +286,6 @@ def _units(stack: TimedStack) -> float:
     return stack.shape.layers / stack.spread.pipeline * (1 + small) * (2 + (stack.recompute > 0))
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Where the seconds of each row go; per micro-batch but for the last three."""
-
-    device_R: Array
-    host_R: Array
-    tensor_R: Array
-    gather_R: Array
-    update_R: Array
-    reduce_R: Array
-    step_R: Array
-
-
 def values_of(x_P: Array) -> dict[str, float]:
     """Parameters by name from the logarithms of their ratios to the guesses."""
     return dict(zip(NAMES, (GUESS_P * np.exp(x_P)).tolist(), strict=True))
@@ -306,11 +293,6 @@ def values_of(x_P: Array) -> dict[str, float]:
 
 def predict(table: Table, x_P: Array) -> Array:
     """Seconds per step of every row; `x_P` are logarithms of parameters over their guesses."""
-    return parts(table, x_P).step_R
-
-
-def parts(table: Table, x_P: Array) -> Parts:
-    """The same with what it is made of."""
     values = values_of(x_P)
 
     def value(name: str) -> float:
@@ -349,8 +331,8 @@ def parts(table: Table, x_P: Array) -> Parts:
     micro_R = (
         together_R + np.array([exposed(family, values) for family in table.family_R]) * gather_R
     )
-    step_R = (table.accumulation_R + table.bubble_R) * micro_R + update_R + reduce_R + value("step")
-    return Parts(device_R, host_R, tensor_R, gather_R, update_R, reduce_R, step_R)
+    step_R: Array = (table.accumulation_R + table.bubble_R) * micro_R + update_R + reduce_R
+    return step_R + value("step")
 
 
 def exposed(family: str, values: Mapping[str, float]) -> float:
