@@ -20,47 +20,30 @@ import argparse
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-import transformers
-import yaml
 from numpy.typing import NDArray
 from transformers.utils import logging
 
 from brimful.planning.block_rows import Irregular
-from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
+from cpu_steps import steps_of
 from measured_steps import measure_steps
 from record import write_record
 
 TOLERANCE = 0.002
 MICRO_BATCH = 5
 RECORDS = {"eager": "memory_cpu", "rewards": "memory_rewards", "compiled": "memory_compiled"}
-"""Name of the record by group of steps in `memory_steps.yaml`."""
-
-
-def steps_of(group: str, **common: Any) -> dict[str, StepSpec]:
-    """Return the steps of a group of `memory_steps.yaml`, with what they share."""
-    table = yaml.safe_load(Path(__file__).with_name("memory_steps.yaml").read_text("utf-8"))
-    made = {}
-    for name, case in table[group].items():
-        model = dict(table["models"][case.pop("model")])
-        config = getattr(transformers, model.pop("class"))(**model)
-        if "adapter" in case:
-            case["adapter"] = Lora(**case["adapter"])
-        options = json.dumps(case.pop("options", {}), sort_keys=True)
-        values = {"cuda": False, "options_json": options} | common | case
-        made[name] = StepSpec(config_json=canonical(config.to_dict()), **values)
-    return made
+"""Name of the record by group of steps in `cpu_steps.yaml`."""
 
 
 def steps_live(trace: Trace) -> NDArray[np.int64]:
@@ -99,9 +82,10 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     rows = []
-    for name, spec in steps_of(options.group, sequence_length=192, loss_chunk=384).items():
+    common = {"micro_batch": MICRO_BATCH, "sequence_length": 192, "loss_chunk": 384}
+    for name, step in steps_of(options.group, **common).items():
         if options.only in name:
-            rows.append(compared(name, spec))
+            rows.append(compared(name, step.spec))
             print(json.dumps(rows[-1]), flush=True)
     errors = [abs(row["error_percent"]) for row in rows]
     print(f"{len(rows)}: median error {np.median(errors):.4f} %, worst {max(errors):.4f} %")

@@ -38,8 +38,8 @@ from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
 from brimful.training.sharding import shard
 from brimful.training.world import World
+from cpu_steps import steps_of
 from measured_steps import Allocation, measure_steps
-from memory_cpu import steps_of
 from record import write_record
 from several_devices import on_ranks
 
@@ -67,10 +67,10 @@ def is_the_hosts(allocation: Allocation) -> bool:
 
 def configurations() -> Mapping[str, StepSpec]:
     """Methods x precision x recomputation x accumulation x ranks."""
-    steps = steps_of("ranks", sequence_length=128, loss_chunk=256)
+    steps = steps_of("ranks", micro_batch=MICRO_BATCH, sequence_length=128, loss_chunk=256)
     return {
-        f"{name}, {ranks} ranks": replace(spec, ranks=ranks)
-        for name, spec in steps.items()
+        f"{name}, {ranks} ranks": replace(step.spec, ranks=ranks)
+        for name, step in steps.items()
         for ranks in (2, 4)
     }
 

@@ -12,21 +12,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen3Config
 from transformers.utils import logging
 
 from brimful.hardware.calibrate import calibrate
 from brimful.hardware.calibration import Calibration
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.probe import cpu_device
-from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
+from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.timing import StepTime, step_time
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
@@ -39,6 +37,7 @@ from brimful.rehearsal.training import (
     run_steps,
     without_garbage_collector,
 )
+from cpu_steps import MeasuredStep, steps_of
 from record import write_record
 
 TARGET = 0.15
@@ -48,88 +47,12 @@ PER_CALIBRATION = 2
 """Configurations that a calibration is for."""
 
 
-@dataclass(frozen=True)
-class Configuration:
-    """One step to predict and run: two micro-batches of `micro_batch` sequences."""
-
-    spec: StepSpec
-    micro_batch: int
+def configurations() -> Mapping[str, MeasuredStep]:
+    """Sizes x sequences x methods x recomputation x precision."""
+    return steps_of("timed", loss_chunk=2048, attention="brimful_blocks")
 
 
-def _llama(width: int, layers: int, vocabulary: int = 8192, **changes: Any) -> LlamaConfig:
-    values = {
-        "intermediate_size": 8 * width // 3 // 32 * 32,
-        "num_attention_heads": width // 64,
-        "num_key_value_heads": width // 64,
-    }
-    return LlamaConfig(
-        hidden_size=width,
-        num_hidden_layers=layers,
-        vocab_size=vocabulary,
-        max_position_embeddings=1024,
-        **values | changes,
-    )
-
-
-def _gpt2(width: int, layers: int, vocabulary: int = 8192) -> GPT2Config:
-    special = {"bos_token_id": 0, "eos_token_id": 0}
-    return GPT2Config(
-        n_embd=width,
-        n_layer=layers,
-        n_head=width // 64,
-        vocab_size=vocabulary,
-        n_positions=1024,
-        **special,
-    )
-
-
-def _of(config: PretrainedConfig, micro_batch: int, length: int, **changes: Any) -> Configuration:
-    values: dict[str, Any] = {
-        "loss_chunk": 2048,
-        "cuda": False,
-        "attention": "brimful_blocks",
-    } | changes
-    return Configuration(StepSpec(canonical(config.to_dict()), length, **values), micro_batch)
-
-
-def configurations() -> Mapping[str, Configuration]:
-    """Sizes x sequences x methods x recomputation x precision, fixed before the first of them was
-    run.
-    """
-    qwen3 = Qwen3Config(
-        hidden_size=320,
-        intermediate_size=864,
-        num_hidden_layers=10,
-        num_attention_heads=5,
-        num_key_value_heads=5,
-        head_dim=64,
-        vocab_size=8192,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-    )
-    return {
-        "llama 384 x 6, 4 x 256, full, fp32": _of(_llama(384, 6), 4, 256),
-        "gpt2 256 x 6, 2 x 512, full with dropout, fp32": _of(_gpt2(256, 6), 2, 512),
-        "llama 512 x 8 grouped, 8 x 128, full, bf16 autocast, recomputed": _of(
-            _llama(512, 8, num_key_value_heads=2), 8, 128, autocast="bf16", recompute=True
-        ),
-        "qwen3 320 x 10 tied, 3 x 384, full, bf16 autocast": _of(qwen3, 3, 384, autocast="bf16"),
-        "llama 640 x 8, 2 x 256, LoRA 16, fp32": _of(_llama(640, 8), 2, 256, adapter=Lora(16)),
-        "llama 512 x 6, 2 x 512, LoRA 8 on q and v, bf16, recomputed": _of(
-            _llama(512, 6), 2, 512, adapter=Lora(8, "q_proj,v_proj"), weights="bf16", recompute=True
-        ),
-        "gpt2 128 x 4, 16 x 64, full, fp32": _of(_gpt2(128, 4, 2048), 16, 64),
-        "llama 768 x 4, vocabulary 16384, 2 x 192, full, bf16 autocast": _of(
-            _llama(768, 4, 16384), 2, 192, autocast="bf16"
-        ),
-        "gpt2 384 x 8, 1 x 1024, full, bf16 autocast, fused attention, recomputed": _of(
-            _gpt2(384, 8), 1, 1024, autocast="bf16", recompute=True, attention="sdpa"
-        ),
-        "llama 1024 x 2, vocabulary 4096, 4 x 64, full, fp32": _of(_llama(1024, 2, 4096), 4, 64),
-    }
-
-
-def predict(chosen: Configuration, measured: Calibration) -> StepTime:
+def predict(chosen: MeasuredStep, measured: Calibration) -> StepTime:
     """Nothing of the configuration has run yet."""
     traces = StoredTraces(chosen.spec, None)
     return step_time(
@@ -156,7 +79,7 @@ class _Watch(Watcher):
         return self.phases[-1][1] - start_s
 
 
-def measure(chosen: Configuration) -> tuple[list[float], list[float]]:
+def measure(chosen: MeasuredStep) -> tuple[list[float], list[float]]:
     """CPU seconds of optimizer steps with two micro-batches, and of evaluation batches; the first
     of each is left out.
     """
@@ -178,7 +101,7 @@ def measure(chosen: Configuration) -> tuple[list[float], list[float]]:
     return steps_s[1:], evaluations_s[1:]
 
 
-def run(name: str, chosen: Configuration, calibration: Calibration) -> dict[str, Any]:
+def run(name: str, chosen: MeasuredStep, calibration: Calibration) -> dict[str, Any]:
     """Predict, then measure."""
     predicted = predict(chosen, calibration)
     steps_s, evaluations_s = measure(chosen)
