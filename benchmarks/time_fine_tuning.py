@@ -27,7 +27,6 @@ from time_stack import Adapter, Spread, TimedStack, shape_of, timed
 
 FOREACH_16BIT_BYTES = 46
 """Twenty passes over two bytes by the update, three by clipping."""
-FOREACH_32BIT_BYTES = 92
 ORCA_TOKENS = 289
 ORCA_PADDING_PER_DOUBLING = 78
 PEFT_TOKENS_PER_SAMPLE = 210
