@@ -4,11 +4,16 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F  # noqa: N812 - as torch's documents write it
+from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
+from brimful.base.types import JsonDict
 from brimful.hardware.rates import CLASSES
-from brimful.rehearsal.kernels import FP32_FUNCTIONS, OnCuda, fused_attention, kernel_for
+from brimful.planning.offload import offloaded_bytes
+from brimful.planning.step import StepSpec, canonical
+from brimful.rehearsal.kernels import FP32_FUNCTIONS, NotOnCuda, OnCuda, fused_attention, kernel_for
 from brimful.rehearsal.recorder import Recorder
+from brimful.rehearsal.training import record_training
 
 
 def _heads(count: int, *, head: int = 64, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -220,3 +225,36 @@ def test_an_asynchronous_copy_to_the_device_is_a_copy() -> None:
     with OnCuda(flash=True):
         assert batch.to("cpu", non_blocking=True).data_ptr() != batch.data_ptr()
     assert batch.to("cpu", non_blocking=True).data_ptr() == batch.data_ptr()
+
+
+def test_a_tensor_comes_back_with_its_shape() -> None:
+    there = NotOnCuda()
+    tensor = torch.zeros(3, 4, dtype=torch.bfloat16).t()
+
+    again = there.back(there.away(tensor))
+
+    assert (again.shape, again.stride(), again.dtype) == (
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+    )
+
+
+def test_a_recorded_step_holds_no_input_of_a_block_when_its_backward_pass_begins(
+    llama_values: JsonDict,
+) -> None:
+    config = LlamaConfig(**llama_values)
+
+    def held_bytes(*, offload: bool, cuda: bool = True) -> int:
+        spec = StepSpec(
+            canonical(llama_values), 128, recompute=True, offload=offload, cuda=cuda, loss_chunk=64
+        )
+        trace = record_training(spec, config, 4)
+        return int(trace.live_E()[trace.marks["backward"] - 1])
+
+    spec = StepSpec(canonical(llama_values), 128, recompute=True, offload=True)
+    inputs = offloaded_bytes(spec, 4)
+
+    assert held_bytes(offload=False) - held_bytes(offload=True) == inputs
+    # The memory of a CPU is that of the host.
+    assert held_bytes(offload=True, cuda=False) >= held_bytes(offload=False, cuda=False)

@@ -25,7 +25,6 @@ from brimful.report.labels import (
     names_in_words,
     threshold_sentence,
     verdict,
-    watched,
 )
 from brimful.runs.parsing import parse
 from brimful.runs.scores import LabelScore, read_scores
@@ -268,11 +267,3 @@ def test_labels_are_named_while_they_are_few() -> None:
         "a, b and c",
         "24 labels",
     ]
-
-
-def test_what_is_watched_while_training_leaves_out_macro_f1_where_there_is_f1() -> None:
-    assert watched({"f1": 0.9, "macro_f1": 0.8, "accuracy": None, "pr_auc": 0.7, "loss": 1.0}) == {
-        "f1": 0.9,
-        "pr_auc": 0.7,
-    }
-    assert watched({"macro_f1": 0.8}) == {"macro_f1": 0.8}

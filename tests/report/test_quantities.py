@@ -12,6 +12,7 @@ from brimful.report.quantities import (
     label,
     listed,
     ranks_text,
+    watched,
 )
 from brimful.runs.records import RanksRecord, read_record
 
@@ -111,3 +112,11 @@ def test_the_slowest_rank_the_share_of_communication_and_the_fullest_rank_are_na
 
     assert isinstance(record, RanksRecord)
     assert ranks_text(record) == snapshot
+
+
+def test_what_is_watched_while_training_leaves_out_macro_f1_where_there_is_f1() -> None:
+    assert watched({"f1": 0.9, "macro_f1": 0.8, "accuracy": None, "pr_auc": 0.7, "loss": 1.0}) == {
+        "f1": 0.9,
+        "pr_auc": 0.7,
+    }
+    assert watched({"macro_f1": 0.8}) == {"macro_f1": 0.8}

@@ -26,6 +26,7 @@ from brimful.base.rundir import Journal, read_journal
 from brimful.base.types import Json, JsonDict
 from brimful.data.batches import Batch, MicroBatch
 from brimful.model.build import build
+from brimful.model.step_hooks import StepHooks
 from brimful.recipe import Recipe
 from brimful.training import spikes
 from brimful.training.divergence import ROLLBACKS_BEFORE_STOP
@@ -206,7 +207,7 @@ def test_what_is_added_to_the_loss_counts_once_per_update_by_its_number_and_is_n
         return (step + 1) * weights[1].sum()
 
     SmallDevice(penalised, lambda call, sequences: call == 1)
-    penalised.parts = replace(penalised.parts, penalty=penalty)
+    penalised.parts = replace(penalised.parts, hooks=StepHooks(penalty=penalty))
     plain.run()
     penalised.run()
 
@@ -234,7 +235,7 @@ def test_each_update_is_prepared_by_its_number_before_its_sequences_are_read(
         made.parts.method,
         loss_sum=lambda network, micro: (told.append("pass"), loss_sum(network, micro))[1],
     )
-    made.parts = replace(made.parts, before_step=told.append, method=noted)
+    made.parts = replace(made.parts, hooks=StepHooks(told.append), method=noted)
 
     made.run()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from brimful.data import hub
 from brimful.data.account import Account
-from brimful.data.preferences import reader_of
 from brimful.data.rows import LABEL_KEY, Row, cell_of, text_or_empty
 from brimful.data.sources import AnySource, Items, is_local, open_rows, open_source
 from brimful.recipe import DataRecipe, Recipe
@@ -42,6 +41,8 @@ def first_look(recipe: Recipe) -> None:
     elif paths and rows == "labels":
         _look_at_labels(recipe, data)
     elif paths and rows:
+        from brimful.data.preferences import reader_of  # noqa: PLC0415 - documents do not need it
+
         read, _ = reader_of(recipe)
         _read_beginnings(open_rows(data), lambda each: read(each, data, Account()))
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from brimful.base.errors import RequestError
+
 if TYPE_CHECKING:
     from brimful.data.formats import Prompt
     from brimful.generation.sampler import SamplingSettings
@@ -100,3 +102,23 @@ class ShownPrompt:
     prompt: "Prompt"
     text: str
     reference: str = ""
+
+
+def refuse_too_long(request: Request, context: int, reader: str) -> None:
+    """Refuse a text that a back end would cut.
+
+    Args:
+        request: Text to write.
+        context: Most tokens that are read.
+        reader: Who reads them, in words.
+
+    Raises:
+        RequestError: prompt and new tokens are more than the context.
+    """
+    if len(request.prompt_ids) + request.max_new_tokens > context:
+        raise RequestError(
+            f"prompt {request.key} has {len(request.prompt_ids)} tokens; with"
+            f" {request.max_new_tokens} new ones that is more than the {context} that {reader}"
+            " reads. Shorten either, or use plan.sampling=brimful, which goes on from the text's"
+            " last half."
+        )

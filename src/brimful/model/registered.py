@@ -7,7 +7,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from brimful.model import attention, packed_texts
 from brimful.model.okadfa import kernel_llama, modeling
 from brimful.model.okadfa.modeling import MODEL_TYPE
-from brimful.model.step_hooks import StepHooks
+from brimful.model.step_hooks import NO_HOOKS, StepHooks
 from brimful.recipe import Recipe
 
 _STEP_HOOKS = {MODEL_TYPE: modeling.step_hooks}
@@ -40,4 +40,4 @@ def registers_text_head(model_type: str) -> bool:
 def step_hooks_of(model: PreTrainedModel, recipe: Recipe, total_steps: int) -> StepHooks:
     """Return what the architecture of `model` adds to optimizer steps; most add nothing."""
     make = _STEP_HOOKS.get(model.config.model_type)
-    return StepHooks() if make is None else make(model, recipe, total_steps)
+    return NO_HOOKS if make is None else make(model, recipe, total_steps)

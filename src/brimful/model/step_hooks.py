@@ -18,3 +18,7 @@ class StepHooks:
 
     before_step: Callable[[int], None] = lambda step: None
     penalty: Callable[[int], Tensor] | None = None
+
+
+NO_HOOKS = StepHooks()
+"""Of most architectures."""

@@ -1,12 +1,12 @@
-"""CUDA's attention kernels, autocast and copies to the device, while a step for a CUDA device is
-rehearsed on fake CPU tensors: they allocate what the device's kernels allocate.
+"""CUDA's attention kernels, autocast, copies to the device and to the host's memory, while a step
+for a CUDA device is rehearsed on fake CPU tensors: they allocate what the device's kernels do.
 
 Shapes: B batch, H query heads, G key/value heads, T query and S key positions, D head size.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -335,3 +335,23 @@ def to_fp32(value: Any) -> Any:
     if isinstance(value, Tensor) and value.dtype in {torch.float16, torch.bfloat16}:
         return value.float()
     return value
+
+
+class _Shape(NamedTuple):
+    size: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class NotOnCuda:
+    """Forgets a tensor and makes one like it, as copying to the host and back does to the device's
+    memory. Only for tensors without values.
+    """
+
+    def away(self, tensor: Tensor) -> _Shape:
+        """Forget a tensor but its shape."""
+        return _Shape(tensor.size(), tensor.stride(), tensor.dtype)
+
+    def back(self, kept: _Shape) -> Tensor:
+        """Return another one of that shape."""
+        return torch.empty_strided(kept.size, kept.stride, dtype=kept.dtype)

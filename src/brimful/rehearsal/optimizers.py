@@ -35,12 +35,16 @@ PAGED_FROM = 100_000
 
 
 def optimizer_of(
-    spec: StepSpec, parameters: list[nn.Parameter], hidden: Collection[nn.Parameter] = ()
+    spec: StepSpec,
+    parameters: list[nn.Parameter],
+    hidden: Collection[nn.Parameter] = (),
+    wide: Collection[int] = (),
 ) -> Any:
     """An optimizer over `parameters`, in groups as in `training.optim.build_optimizer`.
 
     Args:
         hidden: matrices inside the blocks, which Muon updates.
+        wide: ids of parameters that `EightBitAdamW` keeps fp32 states of.
     """
     if spec.optimizer == MUON:
         return MuonAndAdamW(parameter_groups(parameters, 0.1, hidden), lr=1e-3)
@@ -49,7 +53,7 @@ def optimizer_of(
         return RoundedAdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, seed=0)
     if spec.optimizer not in FP32_VARIANTS:
         make = RoundedEightBitAdamW if spec.optimizer.startswith(ROUNDED) else EightBitAdamW
-        return make(groups, paged="paged" in spec.optimizer, cuda=spec.cuda)
+        return make(groups, paged="paged" in spec.optimizer, cuda=spec.cuda, wide=wide)
     return torch.optim.AdamW(
         groups, fused=spec.optimizer == "fused", foreach=spec.optimizer == "foreach"
     )
@@ -80,11 +84,16 @@ class EightBitAdamW(torch.optim.Optimizer):
         wide: Ids of parameters whose states are in fp32, beside small ones.
     """
 
-    wide: Collection[int] = ()
-
-    def __init__(self, groups: list[JsonDict], *, paged: bool, cuda: bool = True) -> None:
+    def __init__(
+        self,
+        groups: list[JsonDict],
+        *,
+        paged: bool,
+        cuda: bool = True,
+        wide: Collection[int] = (),
+    ) -> None:
         super().__init__(groups, {"fused": False})
-        self._paged, self._cuda = paged and cuda, cuda
+        self._paged, self._cuda, self._wide = paged and cuda, cuda, wide
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -114,7 +123,7 @@ class EightBitAdamW(torch.optim.Optimizer):
 
     def _states(self, parameter: Tensor) -> Tensors:
         count = parameter.numel()
-        if count < EIGHT_BIT_FROM or id(parameter) in self.wide:
+        if count < EIGHT_BIT_FROM or id(parameter) in self._wide:
             return {
                 name: torch.empty_like(parameter, dtype=torch.float32)
                 for name in ("state1", "state2")

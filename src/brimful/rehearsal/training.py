@@ -25,10 +25,13 @@ from brimful.model.blocks import named_blocks_of
 from brimful.planning.choices import ROUNDED
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
-from brimful.rehearsal.away import NotOnCuda
-from brimful.rehearsal.compiled_blocks import compile_modules, outside_function_modes
+from brimful.rehearsal.compiled_blocks import (
+    compile_modules,
+    outside_function_modes,
+    stubbed_kernels,
+)
 from brimful.rehearsal.cuda_lowering import lowered_for_cuda
-from brimful.rehearsal.kernels import OnCuda
+from brimful.rehearsal.kernels import NotOnCuda, OnCuda
 from brimful.rehearsal.models import count_parameters, meta_model, parameters_of, transformers_model
 from brimful.rehearsal.optimizers import optimizer_for, trainable_parameters
 from brimful.rehearsal.places import Places
@@ -36,7 +39,6 @@ from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import QuickRecorder, Recorder
 from brimful.rehearsal.routing import even_routing
 from brimful.rehearsal.sequence_kernels import sequence_kernels
-from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.activations import HostMemory, offload_activations, recompute_activations
 from brimful.training.loop import accumulate_gradients
 from brimful.training.losses import PieceLosses, piece_losses

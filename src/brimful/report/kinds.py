@@ -7,7 +7,7 @@ model.
 import shlex
 
 from brimful.base.types import Bounds
-from brimful.report import labels
+from brimful.report import labels, quantities
 from brimful.report.commands import name_of
 from brimful.report.page import plan_page
 from brimful.report.page.score_tables import loss_table
@@ -306,11 +306,11 @@ class LabelsReport(ReportKind):
         first.
         """
         best = best_evaluation(run)
-        metrics = labels.watched(best.values) if best else {}
+        metrics = quantities.watched(best.values) if best else {}
         if best is None or not metrics:
             return ""
         parts = [
-            f"{labels.WATCHED[key]} {labels.format_of(key)(value)}"
+            f"{quantities.WATCHED[key]} {labels.format_of(key)(value)}"
             for key, value in metrics.items()
         ]
         return f"So far, on {best.split} after step {best.step}: {', '.join(parts)}."

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brimful.base.arrays import Ints
-from brimful.base.rundir import finite
-from brimful.base.types import Bounds, Numbers
+from brimful.base.types import Bounds
 from brimful.report.quantities import format_number, listed
 from brimful.report.table import Cell, Table, table_of
 from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue, RunScores
@@ -31,8 +30,6 @@ NAMES = {
     "brier": "Brier score",
 }
 """Metrics by key in the order of the tables; others that a run has follow under their keys."""
-WATCHED = {"f1": "F1", "macro_f1": "macro-F1", "pr_auc": "PR-AUC", "accuracy": "accuracy"}
-"""Metrics of evaluations while training, and in comparisons of runs."""
 SHARES = ("f1", "macro_f1", "precision", "recall", "accuracy", "base_rate")
 """Metrics that print in percent."""
 OF_POSITIVE = ("f1", "precision", "recall", "base_rate")
@@ -105,16 +102,6 @@ def metric_of(score: LabelScore, key: str) -> MetricValue:
     if key == "loss":
         return MetricValue(value=score.loss, interval=score.loss_interval)
     return score.metrics.get(key, MetricValue())
-
-
-def watched(values: Mapping[str, object]) -> Numbers:
-    """Return the metrics of an evaluation while training, by key. The mean of all labels' F1 is
-    left out where there is that of the positive label.
-    """
-    known = {key: finite(values.get(key)) for key in WATCHED}
-    if known["f1"] is not None:
-        known["macro_f1"] = None
-    return {key: value for key, value in known.items() if value is not None}
 
 
 def format_of(key: str, sign: str = "") -> Callable[[float], str]:

@@ -1,9 +1,10 @@
 """How numbers and the names of quantities read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from brimful.base.rundir import finite
+from brimful.base.types import Numbers
 from brimful.base.units import (
     format_between,
     format_bytes,
@@ -30,6 +31,8 @@ AMOUNTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
 """Names of time and cost, of the whole run or of a billion tokens; what to say if it is not known;
 and how it is written.
 """
+WATCHED = {"f1": "F1", "macro_f1": "macro-F1", "pr_auc": "PR-AUC", "accuracy": "accuracy"}
+"""Metrics of evaluations while training, and in comparisons of runs."""
 _ABBREVIATED = {"kl": "KL"}
 MINUS = "\N{MINUS SIGN}"
 
@@ -172,3 +175,13 @@ def ranks_text(record: RanksRecord) -> str:
         memory = format_bytes(fullest.memory_bytes or 0)
         parts.append(f"memory up to {memory} (rank {fullest.rank})")
     return ", ".join(parts)
+
+
+def watched(values: Mapping[str, object]) -> Numbers:
+    """Return the metrics of an evaluation while training, by key. The mean of all labels' F1 is
+    left out where there is that of the positive label.
+    """
+    known = {key: finite(values.get(key)) for key in WATCHED}
+    if known["f1"] is not None:
+        known["macro_f1"] = None
+    return {key: value for key, value in known.items() if value is not None}

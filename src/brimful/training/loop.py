@@ -20,6 +20,7 @@ from brimful.base.rundir import finite
 from brimful.base.types import Json, JsonDict
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MeasuredBatch, MicroBatch, StepBatch
+from brimful.model.step_hooks import NO_HOOKS, StepHooks
 from brimful.recipe import Recipe
 from brimful.training.divergence import (
     ROLLBACKS_BEFORE_STOP,
@@ -78,9 +79,7 @@ class Parts:
             run was asked to stop meanwhile.
         doing: Called with what begins now: the last piece of work has ended.
         remember: Called with the `out_of_memory` record whenever the micro-batches get smaller.
-        before_step: Called with the number of each update before it is computed, perhaps more than
-            once; a pure function of that number.
-        penalty: Number of an update -> what is added to its mean loss.
+        hooks: What the architecture adds to every step.
         world: The ranks that share the run. Each computes the gradients of its own slice of every
             batch.
         together: Calls the function that computes the gradients of this rank and returns its loss;
@@ -112,8 +111,7 @@ class Parts:
     replay: ReplayCheck | None = None
     certificate: Certificate = NO_CERTIFICATE
     remember: Callable[[JsonDict], None] = lambda record: None
-    before_step: Callable[[int], None] = lambda step: None
-    penalty: Callable[[int], Tensor] | None = None
+    hooks: StepHooks = NO_HOOKS
     world: World = ALONE
     together: Callable[[Callable[[], Tensor]], Tensor] = lambda compute: compute()
     before_last_pass: Callable[[], None] = lambda: None
@@ -317,11 +315,11 @@ def _compute_gradients(
     their names.
     """
     _drop_gradients(parts)
-    parts.before_step(step)
+    parts.hooks.before_step(step)
     pieces = _pieces(parts, batch.micro_batches(_own(parts, micro_batches)))
-    added = None
-    if parts.penalty is not None and parts.world.is_first:  # it counts once, not once per rank
-        added = partial(_penalty_sum, parts.penalty, step, divisor)
+    added, penalty = None, parts.hooks.penalty
+    if penalty is not None and parts.world.is_first:  # it counts once, not once per rank
+        added = partial(_penalty_sum, penalty, step, divisor)
     noted: list[Tensor] = []
     sums: dict[str, Tensor] = {}
     network = network if step else noting_states(network, noted)
@@ -372,7 +370,7 @@ def _pieces(parts: Parts, micro_batches: Iterator[MicroBatch]) -> Iterator[Micro
         yield waiting.to(parts.device)
         waiting = following
     # Gradients that are computed again, or that a penalty is added to, must not be sent before.
-    if parts.replay is None and parts.penalty is None:
+    if parts.replay is None and parts.hooks.penalty is None:
         parts.before_last_pass()
     yield waiting.to(parts.device)
 

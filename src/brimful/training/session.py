@@ -225,8 +225,7 @@ class TrainingSession:
             replay=ReplayCheck(recipe.run.replay_check, setup.device, self._note_event),
             certificate=Certificate(is_new=self.progress.step == 0),
             remember=self._remember,
-            before_step=partial(self._before_step, hooks.before_step),
-            penalty=hooks.penalty,
+            hooks=replace(hooks, before_step=partial(self._before_step, hooks.before_step)),
             world=self.world,
         )
         if self._in_parts is not None:

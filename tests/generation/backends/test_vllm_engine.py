@@ -11,12 +11,11 @@ from brimful.base.errors import RequestError
 from brimful.generation.backends.vllm_engine import (
     VllmEngine,
     base_and_adapter,
-    check_room,
     generation_of,
     refuse,
     sampling_arguments,
 )
-from brimful.generation.requests import Generation, Request, StopRules
+from brimful.generation.requests import Generation, Request, StopRules, refuse_too_long
 from brimful.generation.sampler import GREEDY, SamplingSettings
 from brimful.planning.vllm_share import PASS_TOKENS, VllmShare
 
@@ -87,9 +86,9 @@ def test_min_p_with_top_p_means_something_else_there_and_is_refused(refuses: Ref
 
 def test_a_text_that_it_would_cut_is_refused(refuses: Refuses) -> None:
     with refuses(RequestError, names=["20", "22"]):
-        check_room(REQUEST, 22)
+        refuse_too_long(REQUEST, 22, "vLLM")
 
-    check_room(REQUEST, 23)
+    refuse_too_long(REQUEST, 23, "vLLM")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 )
 
 from brimful.base.errors import RequestError
-from brimful.generation.requests import Generation, Request, StopRules
+from brimful.generation.requests import Generation, Request, StopRules, refuse_too_long
 from brimful.generation.sampler import SamplingSettings, checked, next_token, uniform_numbers
 from brimful.model.blocks import context_of
 from brimful.model.quiet import quiet_logger
@@ -102,7 +102,7 @@ class TransformersBatching:
         ):
             while True:
                 for request in islice(waiting, self._rows - len(drawing.running)):
-                    self._check(request)
+                    refuse_too_long(request, self._context, "the model")
                     drawing.running[str(number)] = request
                     manager.add_request(
                         [*request.prompt_ids],
@@ -137,15 +137,6 @@ class TransformersBatching:
             manager.stop(hard_stop=True)
             manager.destroy()
             self._model.train(was_training)
-
-    def _check(self, request: Request) -> None:
-        if len(request.prompt_ids) + request.max_new_tokens > self._context:
-            raise RequestError(
-                f"prompt {request.key} has {len(request.prompt_ids)} tokens; with"
-                f" {request.max_new_tokens} new ones that is more than the {self._context} the"
-                " model reads. Shorten either, or use plan.sampling=brimful, which goes on from"
-                " the text's last half."
-            )
 
 
 class _Drawing(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]

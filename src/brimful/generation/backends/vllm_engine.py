@@ -25,7 +25,13 @@ from brimful.base.env import let_vllm_run_in_this_process
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
 from brimful.base.rundir import read_json
-from brimful.generation.requests import Finish, Generation, Request, StopRules
+from brimful.generation.requests import (
+    Finish,
+    Generation,
+    Request,
+    StopRules,
+    refuse_too_long,
+)
 from brimful.generation.sampler import SamplingSettings
 from brimful.hardware.host import memory_left
 from brimful.model.published import has_adapters, is_adapter_folder, save_model
@@ -175,7 +181,7 @@ class VllmEngine:
         try:
             while True:
                 for request in islice(waiting, self._rows - len(running)):
-                    check_room(request, int(self._llm.model_config.max_model_len))
+                    refuse_too_long(request, int(self._llm.model_config.max_model_len), "vLLM")
                     params = self._vllm.SamplingParams(
                         **sampling_arguments(request, settings, stop, logprobs=logprobs)
                     )
@@ -286,21 +292,6 @@ def refuse(settings: SamplingSettings) -> None:
             f"vLLM applies min_p before top_p, so min_p {settings.min_p} with top_p"
             f" {settings.top_p} would mean something else than in brimful and transformers. Use one"
             " of the two, or plan.sampling=brimful."
-        )
-
-
-def check_room(request: Request, context: int) -> None:
-    """Refuse a text that vLLM would cut.
-
-    Raises:
-        RequestError: prompt and new tokens are more than the context.
-    """
-    if len(request.prompt_ids) + request.max_new_tokens > context:
-        raise RequestError(
-            f"prompt {request.key} has {len(request.prompt_ids)} tokens; with"
-            f" {request.max_new_tokens} new ones that is more than the {context} that vLLM reads."
-            " Shorten either, or use plan.sampling=brimful, which goes on from the text's last"
-            " half."
         )
 
 

@@ -18,7 +18,8 @@ from brimful.base.types import Bounds, Json, Texts
 from brimful.evaluation.nats import Nats, read_nats
 from brimful.evaluation.stats import perplexity_of
 from brimful.recipe.kinds import KINDS, Kind
-from brimful.report.labels import SHARES, WATCHED
+from brimful.report.labels import SHARES
+from brimful.report.quantities import WATCHED
 from brimful.report.scores import best_evaluation
 from brimful.runs.files import DATA_FILE, JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, SCORES_FILE
 from brimful.runs.folder import RunFolder, read_run

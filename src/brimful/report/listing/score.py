@@ -1,6 +1,6 @@
 """The one score by which a run is known, as text."""
 
-from brimful.report import labels
+from brimful.report import labels, quantities
 from brimful.report.comparison.results import title
 from brimful.report.scores import best_evaluation, main_score
 from brimful.report.table import Cell
@@ -34,11 +34,11 @@ def _label_score(run: RunFolder) -> str:
         metric = next((each for each in labels.metrics_of(score) if each.key == main), None)
         return f"{metric.name} {_with_interval(metric.value)}" if metric else ""
     best = best_evaluation(run)
-    watched = labels.watched(best.values) if best else {}
+    watched = quantities.watched(best.values) if best else {}
     if best is None or not watched:
         return ""
     key, value = next(iter(watched.items()))
-    return f"{labels.WATCHED[key]} {labels.format_of(key)(value)} so far, step {best.step}"
+    return f"{quantities.WATCHED[key]} {labels.format_of(key)(value)} so far, step {best.step}"
 
 
 def _task_score(summary: TaskSummary) -> str:

@@ -10,12 +10,13 @@ from brimful.base.text import plural
 from brimful.base.types import Json, Numbers
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.base.warning_codes import coded
-from brimful.report.labels import WATCHED, watched
 from brimful.report.quantities import (
     REWARD,
+    WATCHED,
     format_micro_batches,
     format_step_time,
     ranks_text,
+    watched,
     words_of,
 )
 from brimful.runs.records import (

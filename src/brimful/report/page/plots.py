@@ -7,8 +7,7 @@ import numpy as np
 from brimful.base.arrays import Floats
 from brimful.report.chart import Chart, Mark, Rule, Series, noisy, series_of, usual_range
 from brimful.report.kinds import report_kind
-from brimful.report.labels import WATCHED, watched
-from brimful.report.quantities import REWARD, label
+from brimful.report.quantities import REWARD, WATCHED, label, watched
 from brimful.report.scores import baselines, best_evaluation
 from brimful.report.tuned import score_before
 from brimful.runs.folder import RunFolder

@@ -102,9 +102,8 @@ def _foreign_optimizer(spec: ForeignStep, model: nn.Module) -> Any:
         return optimizer_for.dispatch(StepSpec)(spec, model)
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     if not spec.cuda and spec.optimizer in OWN:
-        made = optimizer_of(replace(spec, optimizer=OWN[spec.optimizer]), parameters)
-        made.wide = embeddings
-        return made
+        own = replace(spec, optimizer=OWN[spec.optimizer])
+        return optimizer_of(own, parameters, wide=embeddings)
     return KeptStates(parameters, KEPT[spec.optimizer], embeddings, cuda=spec.cuda)
 
 
