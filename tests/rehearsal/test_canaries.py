@@ -58,7 +58,7 @@ def _shipped(key: TraceFamilyKey, own: TraceFamilyKey) -> bytes | None:
 
 
 @pytest.mark.parametrize("canary", CANARIES.values(), ids=CANARIES)
-@pytest.mark.long_but("4 bits and windows", "biases", "an 8-bit optimizer", "tied heads")
+@pytest.mark.long_but("tied heads")
 def test_a_recording_made_anew_is_the_one_that_comes_with_brimful(
     canary: tuple[str, str, str, bool, str],
 ) -> None:

@@ -114,7 +114,7 @@ def test_the_planned_peak_of_a_model_object_is_that_of_the_first_of_real_ranks(
     ],
     ids=["every weight, recomputed", "QLoRA"],
 )
-@pytest.mark.long_but("every weight, recomputed")
+@pytest.mark.long
 def test_a_family_in_parts_gives_every_number_of_ranks_length_and_rank(
     step: MakeStep, blocks: int, asked_for: list[tuple[int, int, int]], changes: JsonDict
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_compiler_that_runs_out_of_memory_has_not_failed(
 
 @pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+@pytest.mark.long
 def test_one_compiled_graph_gives_the_losses_of_chunks_of_any_length() -> None:
     said: list[str] = []
     piece, graphs = compiled_piece_losses(said.append), torch._dynamo.utils.counters["stats"]
