@@ -68,7 +68,7 @@ ROOM_NODES = {
     "kinds": 16_050,
     "rehearsal": 39_700,
     "integrations": 45_000,
-    "report": 98_000,
+    "report": 98_100,
     "chains": 39_450,
     "notebook": 8_500,
     "faces": 17_500,

@@ -1042,7 +1042,7 @@ def test_a_plan_is_explained_or_printed_as_json_alone(
     )
 
     assert told.code == 0
-    assert "Precision" in told.out
+    assert "precision" in told.out
     assert "Memory at the peak" in told.out
     assert "Time and cost" in told.out
     (device,) = values["devices"]

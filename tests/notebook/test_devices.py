@@ -50,7 +50,7 @@ def test_this_machine_stands_first_and_once(recipe_file: Any) -> None:
     assert "2 of 2 devices fit" in told
     closely = told_of(alone).plain
     assert f"Fits {here}: " in closely
-    for said in ("weights", "optimizer states", "Micro batch", "Precision", "in all"):
+    for said in ("weights", "optimizer states", "micro_batch", "precision", "in all"):
         assert said in closely
 
 

@@ -77,7 +77,7 @@ def test_a_notebook_runs_from_top_to_bottom(
     assert any((tmp_path / "drive").rglob("model/config.json")), "the mirror holds the finished run"
     (device,), (plan,) = _outputs(notebook, "gpu"), _outputs(notebook, "plan")
     assert ", this machine, and others" in device["data"]["text/html"]
-    assert "Micro batch" in plan["data"]["text/html"]
+    assert "micro_batch" in plan["data"]["text/html"]
     (report,) = _outputs(notebook, "report")
     assert report["data"]["text/html"].startswith("<iframe title=")
     assert re.search(r"\.zip", "".join(str(output) for output in _outputs(notebook, "download")))

@@ -37,10 +37,17 @@ WHOLE_STRETCH, CODE_CHARACTERS, BAR = 120, 2000, 40
 
 
 def told(blocks: Iterable[Block], width: float = math.inf) -> Line:
-    """Blocks as lines of at most `width` characters, each with its line break. Pictures are left
-    out.
+    """Blocks as lines of at most `width` characters, each with its line break; an empty line stands
+    between tables. Pictures are left out.
     """
-    return Line("").join(line.append("\n") for block in blocks for line in _lines(block, width))
+    lines: list[Line] = []
+    before: Block | None = None
+    for block in blocks:
+        if isinstance(block, Table) and isinstance(before, Table):
+            lines.append(Line())
+        lines += _lines(block, width)
+        before = block
+    return Line("").join(line.append("\n") for line in lines)
 
 
 def told_of(view: View) -> Line:

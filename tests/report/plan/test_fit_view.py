@@ -168,7 +168,7 @@ def test_the_view_in_words(entries: Entries, snapshot: SnapshotAssertion) -> Non
     assert rows(view)[0]["Room"].about == (
         "Tesla T4 does not fit: 40.0 GiB of 16.0 GiB. weights 30.0 GiB, activations 10.0 GiB"
     )
-    assert [str(cell) for cell in rows(view)[2].values()][1:4] == ["unknown", "", "-"]
+    assert [str(cell) for cell in rows(view)[2].values()][1:4] == ["unknown", "-", ""]
     whole = fit_view("LoRA", [entries[1]])
     assert [each.key for each in whole.sections] == ["fit-table", "fit-memory", "fit-reasons"]
 

@@ -2,7 +2,7 @@
 
 from brimful.base.text import plural
 from brimful.planning.plan import Plan
-from brimful.report.quantities import format_value, label
+from brimful.report.quantities import format_value
 from brimful.report.table import Table, table_of
 from brimful.runs.folder import RunFolder
 
@@ -12,7 +12,7 @@ def choice_table(plan: Plan | None) -> Table | None:
     choices = plan.choices if plan else ()
     rows = [
         (
-            label(each.name),
+            each.name,
             format_value(each.name, each.value),
             each.reason,
             format_value(each.name, each.alternative),

@@ -36,11 +36,10 @@ SHORTENED = (
 )
 NARROWED = (
     *((name, False) for name in SHORTENED),
-    ("Room", True),
     ("Energy", True),
     ("In all", False),
     ("1B tokens", False),
-    *((name, True) for name in ("MFU", "Tokens/s", "Step", "Micro-batch", "Peak memory")),
+    *((name, True) for name in ("MFU", "Room", "Tokens/s", "Step", "Micro-batch", "Peak memory")),
 )
 """Columns that lose their intervals and remarks where a terminal is too narrow, or (True) are left
 out, in this order.
@@ -75,7 +74,7 @@ def device_table(
     if not any("total_time_s" in times_of(entry) for entry in surveyed):
         columns = TIMES_OF_A_BILLION
     kept = next((check.budget.phrase for check in budget.values()), "Budget")
-    first = ("Device", "Fits?", "Room", "Peak memory", "Micro-batch", *RATES.values())
+    first = ("Device", "Fits?", "Peak memory", "Room", "Micro-batch", *RATES.values())
     rows = []
     for entry in surveyed:
         check, cut = budget.get(entry.device.name), sessions.get(entry.device.name)
@@ -107,7 +106,7 @@ def times_of(entry: Entry) -> Mapping[str, Prediction]:
 def _row(entry: Entry) -> Row:
     """Return the device, whether it fits, memory and micro-batch."""
     if not isinstance(entry, Surveyed):
-        return entry.device.name, Cell("unknown"), "", NOT_KNOWN, NOT_KNOWN
+        return entry.device.name, Cell("unknown"), NOT_KNOWN, "", NOT_KNOWN
     footprint, peak = entry.derived.footprint, _peak(entry)
     verdict = UNCERTAIN if entry.verdict == "uncertain" else entry.verdict
     capacity = format_bytes(footprint.usable_bytes)
@@ -117,8 +116,8 @@ def _row(entry: Entry) -> Row:
     return (
         entry.device.name,
         Cell(verdict),
-        Gauge(ends, peak.value, (peak.low, peak.high), about, f"of {capacity}"),
         replace(_cell("peak_bytes", peak), note=_beyond(peak, footprint.usable_bytes)),
+        Gauge(ends, peak.value, (peak.low, peak.high), about, f"of {capacity}"),
         Cell(batch_cell(entry.derived.plan), note=_largest(entry)),
     )
 
