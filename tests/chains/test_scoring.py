@@ -8,7 +8,7 @@ from fixture_types import MakeRecipe
 from rich.console import Console
 
 from brimful.chains import pipeline
-from brimful.kinds import documents
+from brimful.evaluation import layers
 
 
 def test_a_stop_between_loss_and_layers_leaves_neither_out(
@@ -24,7 +24,7 @@ def test_a_stop_between_loss_and_layers_leaves_neither_out(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(documents, "measure_layers", stop)
+        patch.setattr(layers, "measure_layers", stop)
         with pytest.raises(KeyboardInterrupt):
             pipeline.run(recipe, Console(file=StringIO()))
     folder = pipeline.run(recipe, Console(file=StringIO())).parent

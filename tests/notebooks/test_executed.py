@@ -106,8 +106,8 @@ def _check_examples(name: str, outputs: list[Any]) -> None:
             "checks whether a number is prime",
         ),
         "okadfa": (
-            "gradient cosine with backprop",
-            "attention cosine with softmax",
+            "Mean cosine with backpropagation",
+            "Mean cosine of kernel attention with softmax attention",
             "orthogonality violation",
         ),
         "moderation": ("F1 of spam", "free prize, call now", "label spam"),

@@ -249,6 +249,7 @@ def record_steps(
     optimizer = optimizer_for(spec, model)
     if spec.optimizer.startswith(ROUNDED):
         watcher.places.follow_updates(optimizer)
+    run_data_class(spec.kind)  # its modules may make tensors where they are imported
     with recorder:
         run_steps(model, optimizer, spec, micro_batch, watcher)
         evaluate_batch(model, evaluation, micro_batch * evaluation_factor, watcher)
