@@ -745,6 +745,7 @@ def test_scoring_the_base_does_not_change_what_is_learned(tuning: MakeRecipe) ->
     assert not (never / "side_by_side.jsonl").exists()
 
 
+@pytest.mark.long_but("lora", "full")
 @pytest.mark.parametrize("manner", ["lora", "qlora", "full", "tokens", "bf16"])
 def test_the_loss_before_the_first_step_is_the_published_models(
     tuning: MakeRecipe, manner: str

@@ -29,6 +29,7 @@ assert scipy.optimize.linear_sum_assignment is not linear_sum_assignment
 """
 
 
+@pytest.mark.long
 def test_no_folder_is_read_twice_and_what_was_left_out_comes_when_it_is_called() -> None:
     subprocess.run([sys.executable, "-c", IMPORTED], check=True)
 

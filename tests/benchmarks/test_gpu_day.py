@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from brimful.prove.trials import chosen, trials_for
 
 DAY = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_day" / "day.sh"
 
 
+@pytest.mark.long
 def test_a_call_keeps_what_it_finds(tmp_path: Path) -> None:
     environment = os.environ | {
         "DRY": "1",

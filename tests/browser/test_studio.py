@@ -559,6 +559,7 @@ PICTURED = "meta-llama/Llama-3.1-8B"
 TRACED_MS = 600_000
 
 
+@pytest.mark.long
 def test_pictures(
     given: dict[str, str], picture_run: Path | None, picture_folder: Path, open_page: Open
 ) -> None:

@@ -28,6 +28,7 @@ from brimful.training.checkpoint import differences
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
+@pytest.mark.long
 def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_of_them(
     tiny: MakeRecipe, recipe_file: Path, refuses: Refuses
 ) -> None:

@@ -267,6 +267,7 @@ def test_a_plan_of_a_model_that_comes_with_brimful_needs_no_torch(
     assert fits or any(remedy["largest_micro_batch"] for remedy in device["remedies"])
 
 
+@pytest.mark.long_but("T4-overrides0")
 @pytest.mark.parametrize(
     ("device", "overrides"),
     [

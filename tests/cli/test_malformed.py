@@ -7,6 +7,7 @@ import pytest
 import malformed
 
 
+@pytest.mark.long_but("recipe", "examples")
 @pytest.mark.parametrize("kind", malformed.KINDS)
 def test_what_is_malformed_is_accepted_or_refused_with_a_message(kind: str) -> None:
     """A seeded share; `benchmarks/malformed.py` draws a thousand."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware.probe import cpu_device
@@ -12,6 +13,7 @@ from brimful.prove.record import FAILED, Outcome, ProofRecord, machine_of
 Said = Callable[..., tuple[int, str, str]]
 
 
+@pytest.mark.long
 def test_what_the_time_did_not_reach_is_named(
     tmp_path: Path, said: Said, snapshot: SnapshotAssertion
 ) -> None:

@@ -179,6 +179,7 @@ def test_documentation_holds_topics_and_modules() -> None:
     assert "dedent(text)\n    Remove any common leading whitespace" in module
 
 
+@pytest.mark.long
 def test_nothing_that_is_read_is_imported_and_another_process_reads_the_same(
     documents: dict[str, list[str]],
 ) -> None:

@@ -229,6 +229,14 @@ def _in_words(prepends: str) -> Tokenizer:
     return made
 
 
+@pytest.mark.long_but(
+    "_merged_freely-always-ragged",
+    "_merged_freely-first-ragged",
+    "_merged_freely-never-ragged",
+    "_merged_freely-normalizer-ragged",
+    "_in_words-always-ragged",
+    "_in_words-first-ragged",
+)
 @pytest.mark.parametrize("changed", ["ragged", "one line", "space before each break", "no change"])
 @pytest.mark.parametrize(
     ("make", "prepends"),

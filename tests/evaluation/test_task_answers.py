@@ -36,6 +36,7 @@ def subject(subjects: Any) -> Subject:
     return found
 
 
+@pytest.mark.long_but("no stop-greedy")
 @pytest.mark.parametrize(
     "sampling",
     [TaskSampling(), TaskSampling(samples=3, temperature=1.0)],

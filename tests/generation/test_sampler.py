@@ -66,6 +66,7 @@ def fits(counts: np.ndarray, probabilities: np.ndarray) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [

@@ -151,6 +151,7 @@ def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few_operators")
 def test_two_threads_are_at_most_twice_as_fast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -167,6 +168,7 @@ def test_two_threads_are_at_most_twice_as_fast(
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.long
 def test_an_operator_that_there_is_no_memory_for_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_operators: Callable[..., list[Case]]
 ) -> None:

@@ -46,6 +46,7 @@ def judging(tuning: MakeRecipe, pairs_file: Path) -> MakeRecipe:
     return lambda *overrides: tuning(*usual, *overrides)
 
 
+@pytest.mark.long_but("in passes", "no point")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_is_planned_trained_scored_and_reported(judging: MakeRecipe, way: str) -> None:
     recipe = judging("training.steps=12", *WAYS[way])
@@ -133,6 +134,7 @@ def test_desired_answers_that_become_less_likely_are_told(
     assert "sft_weight" not in told
 
 
+@pytest.mark.long_but("in passes")
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_planned_is_what_a_real_step_takes_to_the_byte(
     judging: MakeRecipe, way: str

@@ -55,6 +55,20 @@ def _num_parameters(config: PretrainedConfig, build: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+@pytest.mark.long_but(
+    "HuggingFaceTB/SmolLM2-135M",
+    "google/gemma-3-1b-pt",
+    "meta-llama/Llama-3.1-405B",
+    "Qwen/Qwen1.5-1.8B",
+    "Qwen/Qwen2.5-14B",
+    "Qwen/Qwen3-14B-Base",
+    "microsoft/deberta-v3-xsmall",
+    "tiiuae/falcon-7b",
+    "Qwen/Qwen3-235B-A22B",
+    "Qwen/Qwen2.5-7B-Instruct-1M",
+    "google/gemma-4-E2B",
+    "HuggingFaceTB/SmolLM3-3B",
+)
 @every_row
 def test_a_row_builds_the_model_with_the_published_number_of_parameters(
     row: JsonDict,
@@ -254,6 +268,7 @@ def test_infinity_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
     assert tuple(config.time_step_limit) == (0.0, float("inf"))
 
 
+@pytest.mark.long
 def test_code_says_what_classes_say_of_fused_attention() -> None:
     classes = {
         **modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,

@@ -167,6 +167,7 @@ def greedy(model: PreTrainedModel, ids: list[int], count: int = 12) -> list[int]
     return written[len(ids) :]
 
 
+@pytest.mark.long_but("llama", "qwen2", "gemma3")
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in NOT_READ_AT_ALL])
 def test_transformers_reads_the_same_model_and_tokens_back(kind: str, tmp_path: Path) -> None:
     model = make(tmp_path / "model", kind)

@@ -419,6 +419,7 @@ def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
     assert with_process.terms["process"] == 700 * MIB + HOST_GROWTH_BYTES
 
 
+@pytest.mark.long
 def test_weights_gradients_and_states_of_a_real_trace_follow_from_the_parameters(
     tiny: MakeRecipe, devices: Devices, planned: MakePlan
 ) -> None:

@@ -70,7 +70,7 @@ def _planned(model: PreTrainedModel, *, in_bf16: bool, has_adapters: bool) -> Dr
 
 @pytest.mark.parametrize(("rows", "prompts"), [(4, 1), (40, 5)])
 @pytest.mark.parametrize("products", ["own", "fp32"])
-@pytest.mark.long_but("fp32-40-5", "own-4-1")
+@pytest.mark.long_but("own-4-1")
 def test_in_fp32(model: PreTrainedModel, products: Products, rows: int, prompts: int) -> None:
     """Adapters are merged into copies of the layers."""
     if products == "fp32":
@@ -83,7 +83,7 @@ def test_in_fp32(model: PreTrainedModel, products: Products, rows: int, prompts:
 @needs_bf16
 @pytest.mark.parametrize(("rows", "prompts"), [(4, 1), (40, 5)])
 @pytest.mark.parametrize("base", ["adapted", "full"])
-@pytest.mark.long_but("adapted-4-1", "full-40-5")
+@pytest.mark.long_but("adapted-4-1")
 def test_in_bf16(model: PreTrainedModel, base: str, rows: int, prompts: int) -> None:
     """A base of LoRA in bf16, and weights in fp32; products are tried in the first drawing."""
     if base == "adapted":

@@ -34,6 +34,7 @@ def test_a_run_is_timed_beside_a_plain_loop_and_the_trainer(
     assert all(f"x {words} (micro-batches of" in outcome.what for words in others)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("warm_processes")
 def test_what_is_missing_or_fails_is_said(
     place: Workplace, toy: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch, refuses: Refuses

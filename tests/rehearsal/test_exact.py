@@ -109,16 +109,8 @@ SCALAR_BYTES = 8
 @pytest.mark.long_but(
     "full, bf16 autocast, chunked loss",
     "QLoRA, recomputed",
-    "LoRA by one function, bf16 autocast",
-    "GPT-2, foreach",
-    "BERT classification, recomputed",
-    "bf16 autocast, recomputed selectively",
-    "hidden words, padded",
-    "error fed back, bf16 autocast, recomputed",
     "kernel attention, error fed back",
     "packed BERT classification, bf16 autocast",
-    "head alone",
-    "bf16 weights, 8-bit states",
 )
 def test_the_peak_of_a_real_step_is_the_traces_to_the_byte(
     step: MakeStep,

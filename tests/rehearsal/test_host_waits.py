@@ -85,6 +85,7 @@ def packed(micro: MicroBatch) -> MicroBatch:
     return replace(micro, **flat, lengths_E=lengths_E)  # type: ignore[arg-type]
 
 
+@pytest.mark.long_but("quickstart", "kto")
 @pytest.mark.parametrize("name", RECIPES)
 def test_two_micro_batches_are_not_waited_for(name: str, copies: Copies) -> None:
     assert copies_of_step(name, copies) == []

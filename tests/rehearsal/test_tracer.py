@@ -586,6 +586,7 @@ def _of_every_width() -> tuple[StepSpec, Recordings, Family]:
     return spec, made[-1], recorded
 
 
+@pytest.mark.long
 def test_a_network_that_was_not_recorded_is_as_its_own_recordings_show() -> None:
     spec, _, wide = _of_every_width()
     of_network = wide.of(NETWORK)

@@ -151,7 +151,7 @@ def test_recomputation_keeps_less_and_computes_more(step: MakeStep, *, cuda: boo
 @pytest.mark.parametrize(
     "changes", [{}, {"adapter": Lora(4), "quantize": "nf4"}], ids=["full", "QLoRA"]
 )
-@pytest.mark.long_but("full-True", "full-False")
+@pytest.mark.long_but("full-True")
 def test_selective_recomputation_runs_no_expensive_operator_again(
     step: MakeStep, changes: JsonDict, *, cuda: bool
 ) -> None:

@@ -133,6 +133,7 @@ def test_experts_multiply_only_the_rows_that_were_sent_to_them() -> None:
     assert _flop(work, "matrix") == 6 * (active + HEAD) * TOKENS
 
 
+@pytest.mark.long_but("llama, uneven chunks")
 @pytest.mark.parametrize(
     ("family", "changes"),
     [

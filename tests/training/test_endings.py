@@ -50,6 +50,7 @@ def _end(raised: dict[int, Exception], world: World) -> Any:
         return ["told", str(error).split(". ")[0]]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("meeting")
 def test_an_error_of_one_rank_is_told_by_it_and_gives_the_exit_code_of_those_that_lost_it(
     ranks: Ranks,

@@ -61,6 +61,7 @@ def begun(planners: Planners, asked: PageRequest) -> Any:
     return planners._all[-1].process
 
 
+@pytest.mark.long
 def test_an_answer_comes_from_another_process_as_if_it_were_made_here(
     make: Callable[..., Planners],
     refuses: Refuses,

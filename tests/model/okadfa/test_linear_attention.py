@@ -102,6 +102,7 @@ def test_a_text_read_in_two_parts_is_the_text(first: int, second: int, chunk: in
     torch.testing.assert_close(state, whole_state, **TOLERANCE[torch.float64])
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=8),

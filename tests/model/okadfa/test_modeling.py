@@ -276,7 +276,7 @@ def test_packed_documents_are_read_without_a_cache(attention: str, refuses: Refu
 
 @EVERY
 @pytest.mark.parametrize("searched", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
-@pytest.mark.long_but("greedy-kernel", "greedy-llama", "greedy-softmax")
+@pytest.mark.long_but("greedy-kernel")
 def test_generate_with_a_cache_equals_generate_without(
     attention: str, searched: dict[str, int]
 ) -> None:

@@ -129,6 +129,7 @@ def _recipe(tuning: MakeRecipe, rules: PreferenceRecipe, *changes: str) -> Recip
     return tuning("method=dpo", *shape, *said, *changes)
 
 
+@pytest.mark.long_but("sigmoid", "hinge", "simpo")
 @pytest.mark.parametrize("name", FORMULAS)
 def test_loss_and_gradients_are_the_formulas_in_any_layout_for_any_micro_batch(
     name: str, split: ExampleSplit, tuning: MakeRecipe, tmp_path: Path

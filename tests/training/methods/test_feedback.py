@@ -392,6 +392,7 @@ def test_recomputing_activations_changes_no_bit(
     _assert_same(gradients(), kept)
 
 
+@pytest.mark.long_but("False-llama-rules0", "True-llama-rules0")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 @pytest.mark.parametrize(
     ("architecture", "rules"), [("llama", BLOCK), ("gpt2", BLOCK), ("okadfa", SUBLAYER)]

@@ -89,6 +89,9 @@ def _assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None
     assert apart.norm() <= 5e-7 * whole.norm()
 
 
+@pytest.mark.long_but(
+    "kto-1-packed", "kto-2-padded", "apo_zero_unpaired-1-packed", "apo_zero_unpaired-2-padded"
+)
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize("size", [1, 2, ANSWERS])
 @pytest.mark.parametrize("loss", ["kto", "apo_zero_unpaired"])
