@@ -43,7 +43,7 @@ def long_ones(
     policies: Sequence[str] = ("truncate", "drop"),
     more: int = 0,
 ) -> Bools:
-    """Return which documents, examples or texts are too long.
+    """Return a mask of the documents, examples or texts that are too long.
 
     Args:
         what: What they are, for errors.

@@ -51,13 +51,13 @@ Item = TypeVar("Item", str, Row)
 
 @dataclass(frozen=True)
 class _Again(Generic[Item]):
-    """What can be gone through again and again.
+    """Items of a split that can be iterated any number of times.
 
     Attributes:
         what: Named in errors and reports.
         read: Starts a fresh reading.
         max_documents: Stop after this many.
-        nothing: What is wrong where there is nothing.
+        nothing: What the error says where there are no items.
     """
 
     what: str

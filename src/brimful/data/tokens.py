@@ -150,7 +150,7 @@ class _SplitWriter:
 
     Args:
         path: The beginning of the names of its files.
-        dtype: Of the ids.
+        dtype: numpy type of the ids.
         end_of_text: Id after every document.
         begin: Ids before every document.
     """

@@ -53,7 +53,7 @@ _OF_TEXTS = frozenset(
 )
 """What only the likelihood of whole texts has."""
 _OF_SAMPLES = ("loss", "loss_interval", "seconds", "batch_sizes", "windows")
-"""What the scores of pairs and of answers have, too."""
+"""Keys of the record that scores of pairs and of answers have, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +81,9 @@ class Likelihood:
             forced.
         window_nats_N: Nats per window, to compare runs with `stats.paired_difference`.
         window_tokens_N: Target tokens per window.
-        named: Means of values of samples, such as pairs of answers, which the windows are then, so
-            that the loss is per sample and the record holds nothing of texts; none: they are text.
+        named: Means of further values of the samples that were scored, such as pairs of answers.
+            With any, a window is a sample, the loss is per sample, and the record leaves out what
+            only texts have. Empty for texts.
         accuracy_interval: 95 % bootstrap interval, over the samples, of those that are told right.
         masked_share: Share of tokens that were hidden and predicted from both sides; None: each
             from the tokens before it. A masked loss says nothing of how likely a text is (Wang and

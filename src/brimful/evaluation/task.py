@@ -62,7 +62,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def _known(kind: str, names: Callable[[], Iterable[str]]) -> pydantic.AfterValidator:
-    """A rule for a field: it holds one of some names."""
+    """A validator of fields that hold one of these names."""
 
     def check(value: str) -> str:
         if value not in names():

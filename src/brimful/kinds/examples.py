@@ -74,7 +74,7 @@ class ExampleRunData(LaidOutRunData[ExampleSplit]):
         self.report = {**report, "notes": [*report.get("notes", ()), *self._notes(data)]}
 
     def _notes(self, data: PreparedExamples) -> Iterable[str]:
-        """Return what else is to be told of the data, of which a kind may take more here."""
+        """Return further notes on the data; kinds that read more of it do so here."""
         return ()
 
     @classmethod

@@ -138,7 +138,7 @@ def _linked(source: Path, pin: Path, names: list[str]) -> Path:
 
 
 def drop_pins(run_folder: Path) -> None:
-    """Remove the hard links to checkpoints that a process killed while copying has left."""
+    """Remove hard links to checkpoints that were left by a process killed while it copied."""
     shutil.rmtree(run_folder / PINS, ignore_errors=True)
 
 

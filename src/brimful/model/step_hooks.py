@@ -21,4 +21,4 @@ class StepHooks:
 
 
 NO_HOOKS = StepHooks()
-"""Of most architectures."""
+"""Hooks of most architectures: nothing is added to a step."""

@@ -303,7 +303,7 @@ class OrthogonalityRecipe(Section):
         return self
 
     def weight_at(self, step: int, total_steps: int) -> float:
-        """Return the factor at update `step` (0-based)."""
+        """Return the weight of the penalty at update `step` (0-based): it grows during warm-up."""
         warmup_steps = int(self.warmup)
         if self.warmup < 1:
             warmup_steps = round(self.warmup * total_steps)

@@ -3,10 +3,10 @@ classifier, whose untrained head knows nothing, beside those of simpler ones.
 """
 
 import math
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from brimful.base.text import shortened_at_a_word
 from brimful.planning.base_scoring import BASE, missing_parts
 from brimful.report.kinds import report_kind
 from brimful.report.labels import format_of, main_metric, main_split, metrics_of
@@ -24,7 +24,7 @@ from brimful.runs.scores import LabelScore
 from brimful.runs.side_by_side import AnswerPair, read_side_by_side
 
 ANSWER_CHARACTERS = 68
-"""Of an answer in a terminal."""
+"""Characters of an answer in a terminal."""
 MOST_FREQUENT = "most frequent label"
 
 
@@ -200,6 +200,5 @@ def base_lines(run: RunFolder, width: float = math.inf) -> list[str]:
     for pair in found.samples[:1]:
         answers = {"asked": pair.prompt, "before": pair.base, "after": pair.tuned}
         for name, answer in answers.items():
-            shortened = textwrap.shorten(answer, ANSWER_CHARACTERS, placeholder=" ...")
-            lines.append(f"{name:>8}: {shortened}")
+            lines.append(f"{name:>8}: {shortened_at_a_word(answer, ANSWER_CHARACTERS)}")
     return lines

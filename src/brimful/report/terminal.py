@@ -37,17 +37,10 @@ WHOLE_STRETCH, CODE_CHARACTERS, BAR = 120, 2000, 40
 
 
 def told(blocks: Iterable[Block], width: float = math.inf) -> Line:
-    """Blocks as lines of at most `width` characters, each with its line break; an empty line stands
-    between tables. Pictures are left out.
+    """Blocks as lines of at most `width` characters, each with its line break. Pictures are left
+    out.
     """
-    lines: list[Line] = []
-    before: Block | None = None
-    for block in blocks:
-        if isinstance(block, Table) and isinstance(before, Table):
-            lines.append(Line())
-        lines += _lines(block, width)
-        before = block
-    return Line("").join(line.append("\n") for line in lines)
+    return Line("").join(line.append("\n") for line in _lines_of(blocks, width))
 
 
 def told_of(view: View) -> Line:
@@ -55,6 +48,16 @@ def told_of(view: View) -> Line:
     opening = (Paragraph(view.title), *text(view.lead), *view.headline)
     sections = (block for each in view.sections for block in (Heading(each.heading), *each.blocks))
     return told([*opening, *sections])
+
+
+def _lines_of(blocks: Iterable[Block], width: float) -> Iterator[Line]:
+    """Lines of several blocks; an empty one stands between two tables."""
+    before: Block | None = None
+    for block in blocks:
+        if isinstance(block, Table) and isinstance(before, Table):
+            yield Line()
+        yield from _lines(block, width)
+        before = block
 
 
 def _lines(block: Block, width: float) -> Iterator[Line]:
@@ -71,8 +74,7 @@ def _lines(block: Block, width: float) -> Iterator[Line]:
             yield Line(printable(block.text))
         case Fold():
             yield Line(f"{printable(block.summary)}:")
-            for inner in block.blocks:
-                yield from _lines(inner, width)
+            yield from _lines_of(block.blocks, width)
         case Table():
             for row in terminal_lines(block, width):
                 line = Line(_on_one_line(row))

@@ -26,7 +26,7 @@ Fate = Literal[
 ]
 """What became of a sample. `unended`: cut off at the most tokens; `repeated-path`: a sample before
 it reasons alike; `enough`: correct and distinct, but the question had as many as are kept;
-`too-long`: none is today, and the records keep its count of zero.
+`too-long`: no sample is any more; records keep it, with a count of zero.
 """
 FATES: tuple[Fate, ...] = get_args(Fate)
 

@@ -105,7 +105,7 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds to the end; negative after it."""
+        """Seconds until the session ends; negative after that."""
         return self.at_s - self.clock()
 
     def leaves_room(self, *, work_s: float, save_s: float, copy_s: float = 0.0) -> bool:

@@ -178,7 +178,7 @@ def _of_one_key(read: Callable[[Settings, str], T]) -> Callable[[str], Callable[
 value_of = _of_one_key(Settings.__getitem__)
 flag_of, count_of = _of_one_key(Settings.flag), _of_one_key(Settings.count)
 number_of = _of_one_key(Settings.number)
-"""Facts that are what one key says."""
+"""Each returns a fact of a job that is the value of one key."""
 
 
 def model_in(key: str, rule: str = "must name a model") -> Fact:

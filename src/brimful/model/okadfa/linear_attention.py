@@ -199,7 +199,7 @@ class RecurrentCache(DynamicCache):  # type: ignore[misc]
         return self.positions + query_length, 0
 
     def reset(self) -> None:
-        """Forget the text."""
+        """Forget what was read so far."""
         super().reset()
         self.positions = 0
 

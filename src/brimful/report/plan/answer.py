@@ -9,16 +9,10 @@ from brimful.base.text import wrapped
 from brimful.base.units import format_bytes, format_duration, format_money
 from brimful.planning.job import ANSWERS, SAMPLING, TRAINING, WholeJob
 from brimful.planning.memory import Footprint
-from brimful.planning.plan import Verdict
 from brimful.planning.surveyed import Surveyed
-from brimful.report.plan.table import Entries, amount_of
-from brimful.report.quantities import memory_of, time_and_cost
+from brimful.report.plan.table import VERDICTS, Entries, amount_of
+from brimful.report.quantities import capitalised, memory_of, time_and_cost
 
-VERDICTS: Mapping[Verdict, str] = {
-    "fits": "Fits",
-    "uncertain": "May not fit",
-    "does not fit": "Does not fit",
-}
 LEAST_HEADROOM = 0.01
 """Share of the usable memory; less is said to be none."""
 
@@ -37,7 +31,7 @@ def verdict_of(entry: Surveyed) -> str:
     worst one.
     """
     footprint, job = entry.derived.footprint, entry.chain
-    verdict = f"{VERDICTS[entry.verdict]} {entry.device.name}"
+    verdict = f"{capitalised(VERDICTS[entry.verdict])} {entry.device.name}"
     phase = f" in {job.worst.title}" if job is not None else ""
     verdict += " tightly" * (footprint.is_tight and entry.verdict == "fits")
     return f"{verdict}: {memory_of(*entry.memory)}{phase}"

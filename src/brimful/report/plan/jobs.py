@@ -10,7 +10,7 @@ from brimful.integrations.other_tools.job import ReadJob, Sampling
 from brimful.integrations.other_tools.planned import MOST_TRIED, PlannedJob, UnplannedJob
 from brimful.integrations.other_tools.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
-from brimful.report.plan.answer import VERDICTS
+from brimful.report.plan.table import VERDICTS
 from brimful.report.quantities import memory_of
 from brimful.report.table import Table
 from brimful.report.views import Block, Heading, Paragraph
@@ -134,7 +134,7 @@ def _answer(entry: Entry) -> str:
         return f"cannot be estimated for {entry.device.name}: {entry.reason}"
     foot = entry.footprint
     words = (
-        f"{VERDICTS[entry.verdict].lower()} {entry.device.name} with a micro-batch of"
+        f"{VERDICTS[entry.verdict]} {entry.device.name} with a micro-batch of"
         f" {foot.micro_batch}: {memory_of(foot.driver.value, foot.usable_bytes)}"
     )
     if between := format_between(format_bytes, foot.driver.low, foot.driver.high):

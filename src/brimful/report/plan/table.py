@@ -19,7 +19,11 @@ Entry = Surveyed | Unplanned
 Entries = Sequence[Entry]
 
 SHORT: Mapping[Verdict, str] = {"fits": "yes", "uncertain": "maybe", "does not fit": "no"}
-UNCERTAIN = "may not fit"
+VERDICTS: Mapping[Verdict, str] = {
+    "fits": "fits",
+    "uncertain": "may not fit",
+    "does not fit": "does not fit",
+}
 RATES = {"step_time_s": "Step", "tokens_per_s": "Tokens/s", "mfu": "MFU"}
 TIMES = {"total_time_s": "In all", "cost_usd": "Cost", "energy_wh": "Energy"}
 TIMES_OF_A_BILLION = {"billion_tokens_s": "1B tokens", "billion_tokens_usd": "Cost of 1B"}
@@ -108,7 +112,7 @@ def _row(entry: Entry) -> Row:
     if not isinstance(entry, Surveyed):
         return entry.device.name, Cell("unknown"), NOT_KNOWN, "", NOT_KNOWN
     footprint, peak = entry.derived.footprint, _peak(entry)
-    verdict = UNCERTAIN if entry.verdict == "uncertain" else entry.verdict
+    verdict = VERDICTS[entry.verdict]
     capacity = format_bytes(footprint.usable_bytes)
     terms = ", ".join(f"{name} {format_bytes(size)}" for name, size in footprint.terms.items())
     about = f"{entry.device.name} {verdict}: {format_bytes(peak.value)} of {capacity}. {terms}"
@@ -191,8 +195,8 @@ def _worst_notes(planned: Sequence[Surveyed]) -> list[str]:
     worst: dict[str, list[str]] = {}
     for entry in planned:
         if entry.chain is not None and entry.verdict != "fits":
-            may = "may not fit" if entry.verdict == "uncertain" else "does not fit"
-            worst.setdefault(f"{entry.chain.worst.title} {may}", []).append(entry.device.name)
+            phase = f"{entry.chain.worst.title} {VERDICTS[entry.verdict]}"
+            worst.setdefault(phase, []).append(entry.device.name)
     return [f"{phase} {', '.join(names)}" for phase, names in worst.items()]
 
 
