@@ -156,7 +156,7 @@ class FaultyFiles(Files):
     """The mirror's primitives with a fault under them.
 
     Args:
-        note: Told that the mirror's folder was removed.
+        note: Told that the mirror's folder is about to be removed.
     """
 
     def __init__(self, fault: Fault, folder: Path, note: Callable[[], None]) -> None:
@@ -197,8 +197,8 @@ class FaultyFiles(Files):
                 shutil.rmtree(aside, ignore_errors=True)
         if self._strikes("folder removed") and not self._has_removed:
             self._has_removed = True
+            self._note()  # first: the process may be killed in mid-removal
             shutil.rmtree(self._folder, ignore_errors=True)
-            self._note()
 
     def write(self, descriptor: int, data: bytes) -> None:
         self._operation()
@@ -293,11 +293,7 @@ class Bench:
             drive.lose()
             log.write_text("")
             claim = 0 if claimed is None or loses_all else claimed.durable_step or 0
-            finish = partial(_train, self.recipe(f"last{number}", mirrored), log)
-            status = _in_a_child(finish)
-        if status == REFUSED and loses_all:  # nothing is whole there; as the message advises:
-            other = f"run.mirror={self.folder / f'other{number}'}"
-            status = _in_a_child(partial(_train, self.recipe(f"last{number}", other), log))
+            status = self._finish(number, drive.folder, log, loses_all)
         is_told = could_end or code == signal.SIGKILL or "may not end" in told
         odd, loaded = self._judged(number, status, log, claim)
         if not is_told:
@@ -337,15 +333,26 @@ class Bench:
             claimed = _newer(claimed, read_status(self.folder / machine / "run"), removed)
             shutil.rmtree(self.folder / machine, ignore_errors=True)
         log.write_text("")
-        status = _in_a_child(
-            partial(_train, self.recipe(f"last{number}", f"run.mirror={mirror}"), log)
-        )
+        # A process killed in mid-removal may leave nothing whole.
+        status = self._finish(number, mirror, log, removed.exists())
         claim = None
         if claimed is not None:
             claim = "finished" if claimed.finished else claimed.durable_step
         odd, loaded = self._judged(number, status, log, claim)
         shutil.rmtree(mirror, ignore_errors=True)
         return {"kind": kind, "killed": killed, "claimed": claim, "loaded": loaded, "odd": odd}
+
+    def _finish(self, number: int, mirror: Path, log: Path, is_lost: bool) -> int:
+        """Run the command without faults on the last machine; where that is refused and the mirror
+        may hold nothing whole, again with another one, as the message advises. Returns how it ended.
+        """
+        folders = [mirror, self.folder / f"other{number}"] if is_lost else [mirror]
+        for folder in folders:
+            recipe = self.recipe(f"last{number}", f"run.mirror={folder}")
+            status = _in_a_child(partial(_train, recipe, log))
+            if status != REFUSED:
+                break
+        return status
 
     def _judged(
         self, number: int, status: int, log: Path, claim: int | str | None
