@@ -4,9 +4,10 @@ before anything is trained, beside what it took.
     python benchmarks/jobs_measured.py --data DATA [--only NAME ...] [--folder RESULTS]
 
 DATA holds `wikitext-2` and `sms_spam`. Each job has an empty cache folder: `brimful plan --json`
-first, then `brimful run` with the same words; the record has those that ended. What phases took is what its runs and studies say of
-themselves; `wall_s` is the whole command, libraries and preparing data included, which no phase is.
-The machine should do nothing else: an error of a total counts what other programs took.
+first, then `brimful run` with the same words. A job that ended replaces its row of the record; rows of
+others stay, with the date, commit and device of their own. What phases took is what runs and studies
+say of themselves; `wall_s` is the whole command, libraries and preparing data included, which no
+phase is. The machine should do nothing else: an error of a total counts what other programs took.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from brimful.runs.files import STUDY_FILE
 from brimful.runs.folder import read_run
 from brimful.runs.measurements import stage_times_s
 from fresh_process import Finished, brimful
-from record import write_record
+from record import RECORDS, write_record
 
 SYSTEMS: Mapping[str, tuple[str, ...]] = {
     "a GPT from scratch": ("quickstart", "training.steps=400"),
@@ -46,6 +47,7 @@ SYSTEMS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 IN_ALL = "in all"
+RECORD = "jobs_measured"
 
 
 def main() -> None:
@@ -57,12 +59,18 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         root = asked.folder or Path(made)
-        jobs = []
+        jobs = kept(json.loads((RECORDS / f"{RECORD}.json").read_text(encoding="utf-8")))
         for name in asked.only:
             words = [word.replace("{data}", str(asked.data)) for word in SYSTEMS[name]]
-            jobs.append(_job(name, words, root / SYSTEMS[name][0]))
-            print("\n".join(_lines(jobs[-1])), flush=True)
-            write_record("jobs_measured", {"jobs": jobs})
+            jobs[name] = _job(name, words, root / SYSTEMS[name][0])
+            print("\n".join(_lines(jobs[name])), flush=True)
+            write_record(RECORD, {"jobs": [jobs[each] for each in SYSTEMS if each in jobs]})
+
+
+def kept(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the jobs of a record by system; each says by itself when and on what it was measured."""
+    about = {name: record[name] for name in ("date", "commit", "device")}
+    return {job["system"]: about | job for job in record["jobs"]}
 
 
 def _job(name: str, words: list[str], folder: Path) -> dict[str, Any]:
