@@ -76,6 +76,10 @@ def main() -> None:
         return
     if unknown := set(options.only) - set(kind.names):
         sys.exit(f"no contestants of {options.kind}: {unknown}. There are {', '.join(kind.names)}")
+    if missing := kind.missing(options.only):
+        sys.exit(f"results of {options.kind} are judged by {missing}: add to --only")
+    if kind.gate_steps and options.gate_steps < 1:
+        sys.exit(f"results of {options.kind} are judged by losses: --gate-steps is at least 1")
     with tempfile.TemporaryDirectory() as folder:
         compare(kind, Path(folder), options)
 

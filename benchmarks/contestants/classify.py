@@ -93,7 +93,7 @@ class Classifying(Comparison):
                 again.quit()
 
     def judge(self, name: str, found: Found) -> dict[str, Any]:
-        told, default = found.told[name], found.told[found.known(self.default(name))]
+        told, default = found.told[name], found.told[self.default(name)]
         if "probabilities" in told:
             pairs = zip(told["probabilities"], default["probabilities"], strict=True)
             off = max(abs(one - other) for one, other in pairs)

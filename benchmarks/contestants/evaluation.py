@@ -34,7 +34,7 @@ class Evaluation(Comparison):
     """Of tokens of answers."""
 
     record, unit, rounds, warm_up = "evaluation_cpu", "tokens", 5, 1
-    names = (*THEIRS, *OURS)
+    names, judged_by = (*THEIRS, *OURS), tuple(OURS)
     options = (
         ("data", None, "folder of HumanEval.jsonl.gz"),
         ("model", "smollm2-135m-instruct", "short name or folder"),
@@ -64,11 +64,11 @@ class Evaluation(Comparison):
     def judge(self, name: str, found: Found) -> dict[str, Any]:
         from record import ratio_interval
 
-        ours = found.told[found.known("brimful, fp32")]["answers"]
+        ours = found.told["brimful, fp32"]["answers"]
         own, seconds = found.told[name]["answers"], found.seconds
         passed = [answer["passed"] for answer in own.values() if "passed" in answer]
         return {
-            "brimful_over_it": ratio_interval(seconds[name], seconds[found.known("brimful")]),
+            "brimful_over_it": ratio_interval(seconds[name], seconds["brimful"]),
             "beside_brimful_fp32": _beside(own, ours),
             "passed": sum(passed) if passed else None,
             "answers": None,

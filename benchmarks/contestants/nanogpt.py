@@ -69,7 +69,7 @@ class NanoGpt(Comparison):
     """Of updates."""
 
     record, unit, rounds, steps, warm_up = "nanogpt_cpu", "updates", 5, 250, SETTLING
-    names = (*and_memory_kept(list(THEIRS)), *OURS)
+    names, judged_by = (*and_memory_kept(list(THEIRS)), *OURS), ("brimful",)
     options = (
         ("nanogpt", None, "a checkout of nanoGPT"),
         ("text", None, "Tiny Shakespeare, input.txt"),

@@ -59,7 +59,7 @@ class Preferences(Comparison):
 
     record, unit, rounds, steps = "preferences_cpu", "pairs", 5, 2
     warm_up, gate_steps = 1, 10
-    names = (DEFAULT, *and_memory_kept(list(TRL)[1:]), *OURS)
+    names, judged_by = (DEFAULT, *and_memory_kept(list(TRL)[1:]), *OURS), (GATE,)
     options = (
         ("data", None, "JSON of questions, numbers and worked answers"),
         ("pairs", 8, "of a step; 8 is TRL's default"),
@@ -99,9 +99,8 @@ class Preferences(Comparison):
 
     def judge(self, name: str, found: Found) -> dict[str, Any]:
         mean = {each: statistics.mean(losses) for each, losses in found.losses.items()}
-        gate = found.known(GATE)
-        valid = abs(mean[name] / mean[gate] - 1) < LOSS_TOLERANCE
-        return {"losses": found.losses[name], "gate": gate, "valid": valid}
+        valid = abs(mean[name] / mean[GATE] - 1) < LOSS_TOLERANCE
+        return {"losses": found.losses[name], "gate": GATE, "valid": valid}
 
     def values(self, found: Found, results: Any, options: argparse.Namespace) -> dict[str, Any]:
         return {"model": MODEL, "pairs_per_step": options.pairs, "data": found.about}

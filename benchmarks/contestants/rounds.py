@@ -6,7 +6,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,12 @@ class Found:
     seconds: Mapping[str, Sequence[float]]
     told: Mapping[str, Mapping[str, Any]]
 
-    def known(self, name: str) -> str:
-        """Return a contestant to compare with, or the first one where it did not run."""
-        return name if name in self.seconds else next(iter(self.seconds))
-
     def equal_loss(self, name: str, reference: str, tolerance: float) -> dict[str, Any]:
         """Return the mean loss of the last ten steps of the gate, and whether it is the
         reference's.
         """
         last = {each: statistics.mean(losses[-10:]) for each, losses in self.losses.items()}
-        off = last[name] / last[self.known(reference)] - 1
+        off = last[name] / last[reference] - 1
         return {"loss_of_the_last_10_steps": last[name], "valid": abs(off) < tolerance}
 
 
@@ -52,6 +48,7 @@ class Comparison:
     Attributes:
         record: Name of its record.
         names: Contestants; the first one of another tool is that tool as it comes.
+        judged_by: Contestants that all results are judged by, beside each one's `default`.
         unit: What a round's work is counted in.
         options: Settings of its own: name, default, help; those without a default (None) have to be
             given.
@@ -59,6 +56,7 @@ class Comparison:
 
     record: str
     names: Sequence[str]
+    judged_by: Sequence[str] = ()
     unit: str
     rounds, steps, warm_up, gate_steps = 7, 10, 3, 0
     options: Sequence[tuple[str, Any, str]] = ()
@@ -74,6 +72,10 @@ class Comparison:
     def default(self, name: str) -> str:
         """Return the other tool as it comes, that a contestant is compared with."""
         return self.names[0]
+
+    def missing(self, names: Collection[str]) -> set[str]:
+        """Return the contestants without which results of others do not count."""
+        return {*map(self.default, names), *self.judged_by} - {*names}
 
     def judge(self, name: str, found: Found) -> dict[str, Any]:
         """Return whether a contestant's result counts (`valid`), and what else is said of it."""
@@ -156,10 +158,10 @@ def result(kind: Comparison, name: str, found: Found) -> dict[str, Any]:
 
     own, default = found.seconds[name], kind.default(name)
     group = {each: s for each, s in found.seconds.items() if kind.default(each) == default}
-    best, reference = fastest(group), found.known(default)
+    best = fastest(group)
     return {
         f"{kind.unit}_per_cpu_s": summary([1 / each for each in own]),
-        "speed_over_default": ratio_interval(found.seconds[reference], own),
+        "speed_over_default": ratio_interval(found.seconds[default], own),
         "best_of_others": best,
         "speed_over_best": ratio_interval(found.seconds[best], own),
         **found.told[name],

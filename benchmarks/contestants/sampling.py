@@ -54,7 +54,7 @@ class Sampling(Comparison):
     """Of tokens."""
 
     record, unit, rounds, warm_up = "sampling_published", "tokens", 5, 1
-    names = (BATCHED, LLAMA, *OURS)
+    names, judged_by = (BATCHED, LLAMA, *OURS), tuple(OURS)
     options = (
         ("model", "smollm2-135m-instruct", "short name or folder"),
         ("llama-server", "", "program of llama.cpp's server; without it, it is left out"),
@@ -92,10 +92,9 @@ class Sampling(Comparison):
     def judge(self, name: str, found: Found) -> dict[str, Any]:
         from record import ratio_interval
 
-        ours, reference = found.known("brimful"), found.known("brimful, fp32")
-        off = _deviation(*(found.told[each]["logprobs"] for each in (name, reference)))
+        off = _deviation(*(found.told[each]["logprobs"] for each in (name, "brimful, fp32")))
         return {
-            "brimful_over_it": ratio_interval(found.seconds[name], found.seconds[ours]),
+            "brimful_over_it": ratio_interval(found.seconds[name], found.seconds["brimful"]),
             "setting": " ".join(map(str, TRIED.get(name, ()))),
             "standard_errors_from_fp32": off,
             "valid": abs(off) < GATE_DEVIATIONS,

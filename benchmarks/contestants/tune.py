@@ -132,9 +132,7 @@ class Tuning(Comparison):
     def judge(self, name: str, found: Found) -> dict[str, Any]:
         judged = found.equal_loss(name, DEFAULT, LOSS_TOLERANCE)
         if "packing" in name or "grouped" in name:
-            own, other = (
-                found.told[each]["held_out_loss"] for each in (name, found.known(DEFAULT))
-            )
+            own, other = (found.told[each]["held_out_loss"] for each in (name, DEFAULT))
             judged["valid"] = abs(own / other - 1) < REORDERED_TOLERANCE
         return judged
 

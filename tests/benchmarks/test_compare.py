@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from brimful.base.env import WHOLE_HEAP
+from compare import KINDS, comparison
 from contestants.process import KEPT, allocator_variables, and_memory_kept, fastest, setting
 from contestants.rounds import Comparison, Found, result
 
@@ -50,6 +51,7 @@ def test_the_fastest_of_the_others_is_the_one_to_beat() -> None:
 
 class _Kind(Comparison):
     record, unit, names = "kind", "steps", ("Trainer", f"Trainer{KEPT}", "pipeline", "brimful")
+    judged_by = ("brimful",)
 
     def default(self, name: str) -> str:
         return "pipeline" if name == "pipeline" else "Trainer"
@@ -70,3 +72,19 @@ def test_a_contestant_is_compared_with_its_own_rivals_and_counts_where_its_loss_
     assert ours["speed_over_default"]["median"] == 4
     assert ours["speed_over_best"]["median"] == 2
     assert (ours["precision"], ours["valid"], other["valid"]) == ("fp32", True, False)
+
+
+def test_what_results_are_judged_by_is_missed_where_it_does_not_run() -> None:
+    kind = _Kind()
+
+    assert kind.missing(["pipeline"]) == {"brimful"}
+    assert kind.missing(["brimful"]) == {"Trainer"}
+    assert kind.missing(["Trainer", "brimful"]) == set()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_is_judged_by_contestants_that_it_has(name: str) -> None:
+    kind = comparison(name)
+
+    assert kind.missing(kind.names) == set()
+    assert set(kind.judged_by) <= set(kind.names)
