@@ -28,6 +28,7 @@ loss of power is another matter.
 """
 
 import argparse
+import contextlib
 import ctypes
 import functools
 import gc
@@ -57,6 +58,9 @@ from typing import Any
 import psutil
 
 import brimful
+from brimful.base.env import cache_folder
+from brimful.base.errors import PlanError
+from brimful.model.obtained import folder_of_model
 from record import commit, write_record
 
 RECIPE = """
@@ -577,9 +581,9 @@ def prepare(root: Path) -> None:
     cache = shutil.copytree(root / "bases" / "cache", root / "cache")
     for name in ("tokens", "tokenizers"):
         shutil.rmtree(cache / name)
-    published = Path("~/.cache/brimful/models").expanduser()
+    published = cache_folder() / "models"
     if published.is_dir():
-        (cache / "models").symlink_to(published)
+        (cache / "models").symlink_to(published.resolve())
 
 
 def import_all(names: Iterable[str]) -> None:
@@ -662,6 +666,9 @@ def main() -> None:
         root, trials, until = options.work
         work(Path(root), options.kinds, int(trials), float(until))
         return
+    if PUBLISHED in options.kinds:
+        with contextlib.suppress(PlanError):  # its undisturbed run says why, and it is left out
+            folder_of_model(PUBLISHED)
     until = time.time() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="kill-") as temporary:
         root = (options.folder or Path(temporary)).resolve() / "made"
