@@ -10,7 +10,7 @@ time; medians of paired ratios with a bootstrap interval. `--record` writes benc
 """
 
 import argparse
-import importlib
+import importlib.util
 import sys
 import tempfile
 from pathlib import Path
@@ -57,14 +57,19 @@ def parser() -> argparse.ArgumentParser:
         for name, default, told in about.options:
             if default is False:
                 words.add_argument(f"--{name}", action="store_true", help=told)
+            elif default is None:
+                words.add_argument(f"--{name}", type=_there, required=True, help=told)
             else:
-                is_required, of = default is None, type(default or "")
-                words.add_argument(
-                    f"--{name}", type=of, default=default, required=is_required, help=told
-                )
+                words.add_argument(f"--{name}", type=type(default), default=default, help=told)
         words.add_argument("--worker", help=argparse.SUPPRESS)
         words.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return made
+
+
+def _there(path: str) -> str:
+    if not Path(path).exists():
+        raise argparse.ArgumentTypeError(f"{path} is not there")
+    return path
 
 
 def main() -> None:
@@ -80,6 +85,9 @@ def main() -> None:
         sys.exit(f"results of {options.kind} are judged by {missing}: add to --only")
     if kind.gate_steps and options.gate_steps < 1:
         sys.exit(f"results of {options.kind} are judged by losses: --gate-steps is at least 1")
+    if kind.needs and importlib.util.find_spec(kind.needs[0]) is None:
+        module, extra = kind.needs
+        sys.exit(f"{options.kind} needs {module}: pip install -e '.[{extra}]'")
     with tempfile.TemporaryDirectory() as folder:
         compare(kind, Path(folder), options)
 

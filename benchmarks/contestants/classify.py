@@ -57,6 +57,7 @@ PREDICTS = {"brimful predict, fp32": "fp32", f"brimful predict{BF16}": "auto"}
 class Classifying(Comparison):
     """Of tokens while training, of rounds over all texts while predicting."""
 
+    needs = ("accelerate", "trainer")
     record, unit, steps = "classify_cpu", "units", 50
     names = (*TRAINERS, f"Trainer, grouped by length, bf16{KEPT}", *OURS, *PIPELINES, *PREDICTS)
     options = (

@@ -1,7 +1,7 @@
 """HumanEval of a published model, end to end: brimful beside lm-evaluation-harness's `hf` back end, same
 prompts, stop texts and most tokens, greedy.
 
-Needs the extra `lm-eval`. Every round asks other questions: the n-th takes every `--rounds`-th one, so that all rounds together
+Every round asks other questions: the n-th takes every `--rounds`-th one, so that all rounds together
 are the whole task. brimful's time holds its judging, every answer run in the sandbox; the harness's
 does not (its metric needs a download), which is in its favour. The harness reads a task file of its
 kind that is written here; 16 questions at once were its quickest of 8, 16 and 32. Tokens are those of
@@ -33,6 +33,7 @@ Answers = dict[str, dict[str, Any]]
 class Evaluation(Comparison):
     """Of tokens of answers."""
 
+    needs = ("lm_eval", "lm-eval")
     record, unit, rounds, warm_up = "evaluation_cpu", "tokens", 5, 1
     names, judged_by = (*THEIRS, *OURS), tuple(OURS)
     options = (

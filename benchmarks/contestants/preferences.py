@@ -57,6 +57,7 @@ OURS = {
 class Preferences(Comparison):
     """Of pairs."""
 
+    needs = ("trl", "trl")
     record, unit, rounds, steps = "preferences_cpu", "pairs", 5, 2
     warm_up, gate_steps = 1, 10
     names, judged_by = (DEFAULT, *and_memory_kept(list(TRL)[1:]), *OURS), (GATE,)

@@ -50,6 +50,7 @@ OURS = {
 class Pretraining(Comparison):
     """Of optimizer steps."""
 
+    needs = ("accelerate", "trainer")
     record, unit, gate_steps = "pretrain_cpu", "steps", 50
     names = (*list(TRAINERS)[:2], *and_memory_kept(list(TRAINERS)[2:]), *OURS)
 

@@ -52,6 +52,7 @@ OURS = {"brimful": [], "brimful, fp32": ["plan.precision=fp32"]}
 class Rewards(Comparison):
     """Of rounds; a round is a step."""
 
+    needs = ("trl", "trl")
     record, unit, rounds, steps, warm_up = "rewards_cpu", "rounds", 5, 1, 1
     names = (DEFAULT, *and_memory_kept(list(TRL)[1:]), *OURS)
     options = (("groups", 4, "of a round, 8 answers each"), ("tokens", 48, "of an answer at most"))

@@ -49,14 +49,17 @@ class Comparison:
         record: Name of its record.
         names: Contestants; the first one of another tool is that tool as it comes.
         judged_by: Contestants that all results are judged by, beside each one's `default`.
+        needs: Module of the other tool, and the extra of brimful that brings it; None: it comes
+            with brimful.
         unit: What a round's work is counted in.
-        options: Settings of its own: name, default, help; those without a default (None) have to be
-            given.
+        options: Settings of its own: name, default, help; those without a default (None) are paths
+            that have to be given.
     """
 
     record: str
     names: Sequence[str]
     judged_by: Sequence[str] = ()
+    needs: tuple[str, str] | None = None
     unit: str
     rounds, steps, warm_up, gate_steps = 7, 10, 3, 0
     options: Sequence[tuple[str, Any, str]] = ()

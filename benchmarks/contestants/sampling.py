@@ -19,6 +19,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import socket
 import statistics
 import subprocess
@@ -69,6 +70,8 @@ class Sampling(Comparison):
         from brimful.data.formats import Message
         from brimful.model.tokenizer import load_tokenizer
 
+        if options.llama_server and shutil.which(options.llama_server) is None:
+            sys.exit(f"--llama-server: {options.llama_server} is no program")
         if not options.llama_server:
             options.only = [name for name in options.only if name != LLAMA]
         (folder / "base").symlink_to(folder_of(options.model))

@@ -79,6 +79,7 @@ Rows = list[dict[str, list[int]]]
 class Tuning(Comparison):
     """Of tokens of examples."""
 
+    needs = ("trl", "trl")
     record, unit, gate_steps = "finetune_cpu", "useful_tokens", 40
     names = (DEFAULT, *and_memory_kept(list(TRL)[1:]), *OURS)
     options = (
