@@ -31,6 +31,7 @@ import torch
 import warm
 from fixture_types import Captured, Make, MakeRecipe
 from json_lines import write_rows
+from long_cases import pytest_pycollect_makeitem  # noqa: F401 - a hook
 from named_tests import is_named
 from syrupy.assertion import SnapshotAssertion
 
@@ -99,9 +100,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
-        quick = item.get_closest_marker("long_but")
-        if quick is not None and item.callspec.id not in quick.args:  # type: ignore[attr-defined]
-            item.add_marker("long")
         if is_named(item.path, item.name.partition("[")[0]):
             item.add_marker("security")
 
