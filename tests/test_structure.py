@@ -53,7 +53,7 @@ comprehensions counted."""
 ROOM_NODES = {
     "base": 15_500,
     "recipe": 15_550,
-    "hardware": 33_300,
+    "hardware": 33_350,
     "model": 40_750,
     "planning": 72_500,
     "runs": 15_000,

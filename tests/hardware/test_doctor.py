@@ -15,6 +15,7 @@ from brimful.base.units import GIB
 from brimful.hardware import catalog, doctor, host, probe
 from brimful.hardware.device import Device, abilities_of
 from brimful.hardware.doctor import Diagnosis, consequences_of, examine, render, warnings_of
+from brimful.planning import allocator
 
 BUILT_FOR = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 CPU = Device(
@@ -59,6 +60,7 @@ def diagnosis_of(*gpus: Device, **changes: object) -> Diagnosis:
         driver_problem=None,
         visible_devices=None,
         compiler="/usr/bin/g++",
+        quick_replays=True,
     )
     return dataclasses.replace(healthy, **changes)
 
@@ -82,7 +84,7 @@ def test_a_healthy_cpu_machine_gets_no_warning() -> None:
 def test_libraries_that_do_not_fit_or_were_not_tried_are_warned_of() -> None:
     diagnosis = diagnosis_of(misfits=("peft is too old",), untried=("torch is new",))
     assert warnings_of(diagnosis) == ("B410: peft is too old", "B411: torch is new")
-    assert examine(Path()).misfits == ()
+    assert examine(Path(), True).misfits == ()
 
 
 def test_a_v100_is_told_that_its_wheels_end_and_that_it_has_no_bf16(
@@ -204,6 +206,18 @@ def test_a_missing_compiler_matters_on_the_cpu_only(snapshot: SnapshotAssertion)
     assert warnings_of(diagnosis_of(present("NVIDIA H200"), compiler=None)) == ()
 
 
+def test_replays_that_were_not_built_are_pointed_out(
+    said: Callable[..., tuple[int, str, str]],
+    snapshot: SnapshotAssertion,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warning = only_warning(diagnosis_of(quick_replays=False))
+    assert warning == snapshot
+    assert warning not in json.loads(said("doctor", "--json")[1])["warnings"]
+    monkeypatch.setattr(allocator, "extension", None)
+    assert warning in json.loads(said("doctor", "--json")[1])["warnings"]
+
+
 def test_missing_needed_packages_are_named_and_optional_ones_are_not(
     snapshot: SnapshotAssertion,
 ) -> None:
@@ -282,7 +296,7 @@ def test_a_diagnosis_becomes_json_with_its_judgements() -> None:
 
 
 def test_this_machine_is_examined_without_being_changed(tmp_path: Path) -> None:
-    diagnosis = examine(tmp_path / "runs")
+    diagnosis = examine(tmp_path / "runs", True)
     assert diagnosis.selected is not None
     assert diagnosis.devices[-1].kind == "cpu"
     assert diagnosis.versions["torch"]
@@ -299,7 +313,7 @@ def test_a_device_that_cannot_be_used_is_a_warning_of_the_doctor(
         raise DeviceError("cuda:0 (Tesla T4) cannot be used: busy")
 
     monkeypatch.setattr(probe, "probe", refuse)
-    diagnosis = examine(tmp_path)
+    diagnosis = examine(tmp_path, True)
     assert diagnosis.selected is None
     assert "cuda:0 (Tesla T4) cannot be used" in diagnosis.warnings[0]
 
@@ -310,7 +324,7 @@ def test_a_machine_with_gpus_is_examined(
     fake_cuda(("Tesla T4", 14.74, (7, 5)), ("Tesla V100-SXM2-16GB", 15.77, (7, 0)))
     monkeypatch.setattr(host, "nvidia_gpu_count", lambda: 2)
     monkeypatch.setattr(doctor.torch.version, "cuda", "13.0")
-    diagnosis = examine(tmp_path)
+    diagnosis = examine(tmp_path, True)
     assert diagnosis.selected is not None
     assert diagnosis.selected.name == "Tesla T4"
     assert diagnosis.torch_backend == "CUDA 13.0"

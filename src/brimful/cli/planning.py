@@ -351,8 +351,9 @@ def doctor(json_output: Json = False) -> None:
     with loading():
         from brimful.base.env import runs_folder
         from brimful.hardware.doctor import examine, render
+        from brimful.planning.allocator import extension
 
-    diagnosis = examine(runs_folder())
+    diagnosis = examine(runs_folder(), extension is not None)
     if json_output:
         print_json(diagnosis.to_json())
     else:

@@ -80,6 +80,7 @@ class Diagnosis:
         untried: Libraries in versions that brimful was not tried with, a sentence each.
         misfits: Libraries that do not fit each other, a sentence each.
         compiler: Path of the C++ compiler torch.compile would use on the CPU.
+        quick_replays: Whether what plans replay in C was built when brimful was installed.
     """
 
     system: str
@@ -98,6 +99,7 @@ class Diagnosis:
     driver_problem: str | None
     visible_devices: str | None
     compiler: str | None
+    quick_replays: bool
     untried: tuple[str, ...] = ()
     misfits: tuple[str, ...] = ()
 
@@ -122,12 +124,13 @@ class Diagnosis:
         }
 
 
-def examine(folder: Path) -> Diagnosis:
+def examine(folder: Path, quick_replays: bool) -> Diagnosis:
     """Look at this machine. Nothing is changed; on CUDA devices a context is made to read the free
     memory.
 
     Args:
         folder: Where runs would be written; need not exist.
+        quick_replays: As in `Diagnosis`.
     """
     driver_problem = _driver_problem()
     selected, selection_problem = _select()
@@ -152,6 +155,7 @@ def examine(folder: Path) -> Diagnosis:
         driver_problem=driver_problem,
         visible_devices=env.visible_cuda_devices(),
         compiler=host.cpp_compiler(),
+        quick_replays=quick_replays,
         untried=tuple(libraries.untried()),
         misfits=tuple(sentence for _, sentence in libraries.misfits()),
     )
@@ -409,6 +413,12 @@ def _software(diagnosis: Diagnosis) -> Iterator[str]:
         yield (
             "No C++ compiler was found, so torch.compile cannot be used on the CPU. Install g++"
             " (Debian, Ubuntu: apt install g++)."
+        )
+    if not diagnosis.quick_replays:
+        yield (
+            "The part of brimful that is written in C was not built when it was installed: plans"
+            " are the same, but take longer. Install a C compiler (Debian, Ubuntu: apt install gcc"
+            " python3-dev), then brimful again, as before, with --force-reinstall --no-deps."
         )
 
 
