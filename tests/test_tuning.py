@@ -48,6 +48,8 @@ from brimful.planning.plan import BaseScoring
 from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
 from brimful.report.base_to_tuned import base_to_tuned
+from brimful.report.model_card import model_card
+from brimful.report.page import headline
 from brimful.runs.folder import read_run
 from brimful.runs.measurements import stage_times_s
 from brimful.runs.side_by_side import read_side_by_side
@@ -380,9 +382,6 @@ def test_added_tokens_are_learned_and_load_elsewhere_with_the_same_text(
     """Their rows of embedding and head are trained and exported; peft and transformers write the
     same text by them.
     """
-    from peft import AutoPeftModelForCausalLM
-    from transformers import AutoModelForCausalLM
-
     _tie(base_model, tied=tied)
     examples_file.write_text(examples_file.read_text().replace("red", "<search>"))
     recipe = tuning(
@@ -404,7 +403,7 @@ def test_added_tokens_are_learned_and_load_elsewhere_with_the_same_text(
 
     said = greedy(tuned.model)
     if manner == "lora":
-        assert said == greedy(AutoPeftModelForCausalLM.from_pretrained(folder / "model").eval())
+        assert said == greedy(_loaded_as_told(folder))
     if manner != "full":
         assert not (set(_weights_of(folder)) & {"model.embed_tokens.weight", "lm_head.weight"})
     exported = export(folder, merge=manner != "full").folder
@@ -416,6 +415,17 @@ def test_added_tokens_are_learned_and_load_elsewhere_with_the_same_text(
     assert merged.config.tie_word_embeddings is tied
     base = load_untuned(folder, CPU)
     assert base.model.get_input_embeddings().weight.shape[0] == 280
+
+
+def _loaded_as_told(folder: Path) -> Any:
+    """The model of adapters that the code of the page loads, which that of the card does, too."""
+    run, made = read_run(folder), {}
+    told = {each.purpose: each.text for each in headline.commands(run)}["Load it in Python"]
+    card = model_card(run, "ada/tuned", ["adapter_config.json"])
+    code = card.split("```python\n")[1].split("```")[0].replace("ada/tuned", f"{folder}/model")
+    assert code.startswith(told)
+    exec(code, made)  # noqa: S102 - the project's own
+    return made["model"]
 
 
 def _tie(base_model: Path, *, tied: bool) -> None:

@@ -89,20 +89,6 @@ def test_what_a_fresh_model_was_trained_for_is_in_its_name(
     assert headline.sentence(run) == snapshot
 
 
-def test_adapters_with_added_tokens_are_loaded_on_a_base_that_has_room(tuned_run: MakeRun) -> None:
-    """As `tests/test_tuning.py` loads them."""
-    folder = tuned_run()
-    recipe = folder / "recipe.yaml"
-    for tokens, auto_class in (("", "AutoModelForCausalLM"), ("[<a>]", "AutoPeftModelForCausalLM")):
-        text = recipe.read_text().replace(
-            "{path: org/code", f"{{added_tokens: {tokens or '[]'}, path: org/code"
-        )
-        recipe.write_text(text)
-        shown = {each.purpose: each.text for each in headline.commands(read_run(folder))}
-        assert f"import {auto_class}" in shown["Load it in Python"]
-        recipe.write_text(text.replace(f"added_tokens: {tokens or '[]'}, ", ""))
-
-
 @pytest.mark.parametrize(("architecture", "is_own"), [("okadfa", True), ("llama", False)])
 def test_an_architecture_of_our_own_is_registered_before_it_is_loaded(
     new_run: MakeRun, architecture: str, is_own: bool

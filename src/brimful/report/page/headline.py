@@ -276,8 +276,7 @@ def _continuation(run: RunFolder) -> str:
 
 
 def _loading(run: RunFolder) -> Command:
-    # Makes the base as long as the tokenizer before it loads the adapters.
-    adapters = run.recipe.adapter is not None and bool(run.recipe.data.added_tokens)
+    adapters = run.recipe.adapter is not None
     lines = loading_lines(run, str(run.folder / MODEL_FOLDER), adapters=adapters)
     return Command("Load it in Python", "\n".join(lines))
 
