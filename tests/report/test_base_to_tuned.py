@@ -115,7 +115,7 @@ def test_a_classifier_stands_beside_simple_models(
     found = base_to_tuned(run)
 
     assert found is not None
-    names = [each.before_name for each in found.scores]
+    names = [each.before.note for each in found.scores]
     assert names[0] == run.scores.labels["test"].floor.name
     assert names[1:] == snapshot
     assert all(each.before.value is not None for each in found.scores)

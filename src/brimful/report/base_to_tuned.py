@@ -4,7 +4,7 @@ classifier, whose untrained head knows nothing, beside those of simpler ones.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brimful.base.text import shortened_at_a_word
 from brimful.planning.base_scoring import BASE, missing_parts
@@ -34,18 +34,15 @@ class ChangedScore:
 
     Attributes:
         name: What is scored, such as `held-out loss`.
-        unit: Unit of both; "" where the cells show it.
-        before, after: Scores with their intervals, where these are known.
-        before_name: Name of the model that the first score is of.
+        before, after: Scores with their intervals, where these are known; a simple model's score
+            has its name as a note.
         about: What the scores are of, such as `34% of the validation sequences`; "" for all of
             them.
     """
 
     name: str
-    unit: str
     before: Cell
     after: Cell
-    before_name: str
     about: str = ""
 
 
@@ -94,13 +91,13 @@ def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:
     split if both were scored on it, else the part on which the base was scored before training.
     """
     unit = report_kind(run).loss_unit.replace(" per ", "/")
-    name, base = "held-out loss", base_name(run)
+    name, shown = "held-out loss", "{:.3f}".format
     before, after = score_before(run), main_score(run)
     if before is not None and before.loss is not None and after is not None:
-        first = Cell(before.loss, "{:.3f}".format, before.loss_interval)
-        last = Cell(after.loss, "{:.3f}".format, after.loss_interval)
-        bits = _bits_per_byte(before, after, base) if run.kind.continues_text else ()
-        return (ChangedScore(name, unit, first, last, base), *bits)
+        first = Cell(before.loss, shown, before.loss_interval, unit=unit)
+        last = Cell(after.loss, shown, after.loss_interval, unit=unit)
+        bits = _bits_per_byte(before, after) if run.kind.continues_text else ()
+        return (ChangedScore(name, first, last), *bits)
     scored = [each for each in run.base_scores if each.model == BASE_MODEL]
     if not scored or scored[-1].loss is None:
         return ()
@@ -108,15 +105,17 @@ def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:
     if loss is None:
         return ()
     about = "" if share == 1 else f"{share:.0%} of the validation sequences"
-    first, last = (Cell(value, "{:.3f}".format) for value in (scored[-1].loss, loss))
-    return (ChangedScore(name, unit, first, last, base, about),)
+    first, last = (Cell(value, shown, unit=unit) for value in (scored[-1].loss, loss))
+    return (ChangedScore(name, first, last, about),)
 
 
-def _bits_per_byte(before: SplitScore, after: SplitScore, base: str) -> Iterator[ChangedScore]:
+def _bits_per_byte(before: SplitScore, after: SplitScore) -> Iterator[ChangedScore]:
     if before.bits_per_byte is not None and after.bits_per_byte is not None:
-        first = Cell(before.bits_per_byte, "{:.3f}".format, before.bits_per_byte_interval)
-        last = Cell(after.bits_per_byte, "{:.3f}".format, after.bits_per_byte_interval)
-        yield ChangedScore("held-out text", "bits/byte", first, last, base)
+        first, last = (
+            Cell(each.bits_per_byte, "{:.3f}".format, each.bits_per_byte_interval, unit="bits/byte")
+            for each in (before, after)
+        )
+        yield ChangedScore("held-out text", first, last)
 
 
 def _tuned_loss(run: RunFolder, base: BaseRecord) -> float | None:
@@ -141,7 +140,7 @@ def _tasks(run: RunFolder) -> list[ChangedScore]:
             continue
         shown = task if name == task else f"{task}: {name}"
         cells = metric_cell(before.metrics[name]), metric_cell(metric)
-        found.append(ChangedScore(shown, "", *cells, base_name(run)))
+        found.append(ChangedScore(shown, *cells))
     return found
 
 
@@ -152,11 +151,12 @@ def _beside_simple_models(score: LabelScore, split: str) -> BaseToTuned | None:
     scores = []
     if main is not None and main.floor.value is not None:
         name = main.name.partition(" (")[0]
-        scores.append(ChangedScore(name, "", main.floor, main.value, score.floor.name, split))
+        floor = replace(main.floor, note=score.floor.name)
+        scores.append(ChangedScore(name, floor, main.value, split))
     most = _most_frequent(score)
     if accuracy is not None and most is not None:
-        first = Cell(most, format_of("accuracy"))
-        scores.append(ChangedScore("Accuracy", "", first, accuracy.value, MOST_FREQUENT, split))
+        first = Cell(most, format_of("accuracy"), note=MOST_FREQUENT)
+        scores.append(ChangedScore("Accuracy", first, accuracy.value, split))
     base = score.floor.name or MOST_FREQUENT
     return BaseToTuned(base, tuple(scores), (), is_classifier=True) if scores else None
 
@@ -175,12 +175,7 @@ def base_blocks(found: BaseToTuned) -> tuple[Block, ...]:
     if found.is_classifier:
         columns = ("Score", "Simple model", "This classifier")
     rows: list[Row] = [
-        (
-            Cell(each.name, note=each.about),
-            each.before.noted(each.before_name, each.unit),
-            each.after.noted("", each.unit),
-        )
-        for each in found.scores
+        (Cell(each.name, note=each.about), each.before, each.after) for each in found.scores
     ]
     table = table_of(columns, rows)
     return (*((table,) if table else ()), *text(capitalised(found.left_out), "note"))

@@ -49,10 +49,6 @@ class Cell:
         """`1.901 to 1.945`, "" without an interval."""
         return " to ".join(map(self.form, self.interval or ()))
 
-    def noted(self, note: str, unit: str = "") -> "Cell":
-        """The same value with a note, and with a unit where it has none."""
-        return replace(self, note=note, unit=self.unit or unit)
-
     def __str__(self) -> str:
         if not self.interval or not self.text:
             return self.text
