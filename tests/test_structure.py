@@ -62,7 +62,7 @@ ROOM_NODES = {
     "mirror": 16_500,
     "generation": 32_200,
     "classification": 11_600,
-    "verify": 19_600,
+    "verify": 19_650,
     "selection": 12_300,
     "evaluation": 31_700,
     "kinds": 16_050,

@@ -52,12 +52,15 @@ REFUSED = {
 
 @pytest.fixture
 def ask(brimful: Brimful, tuning: Callable[..., Recipe], tmp_path: Path) -> Callable[..., Said]:
-    """`ask("key=value", ...)` runs a recipe on rewards with overrides."""
+    """`ask("key=value", ...)` runs a recipe on rewards with overrides, `ask(..., verb="plan")` plans
+    it.
+    """
     tuning()  # writes the recipe
     rows = [{"prompt": f"Say {number}:", "completion": ".*"} for number in range(20)]
     path = tmp_path / "questions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return lambda *said: brimful("run", tmp_path / "tuned.yaml", *SAID, f"data.path={path}", *said)
+    given = (tmp_path / "tuned.yaml", *SAID, f"data.path={path}")
+    return lambda *said, verb="run": brimful(verb, *given, *said)
 
 
 def _refused(said: Said, *parts: str) -> None:
@@ -91,7 +94,16 @@ def test_what_vllm_cannot_draw_with_is_refused(
 @pytest.mark.skipif(HAS_ENVIRONMENTS, reason="the package verifiers is installed")
 def test_a_missing_package_of_environments_is_refused(ask: Callable[..., Said]) -> None:
     wanted = "rewards.verifiers={environment:reverse-text: 1.0}"
-    _refused(ask(wanted), "pip install 'verifiers", "not installed")
+    told = ("the environment reverse-text", "pip install 'verifiers", "not installed")
+    _refused(ask(wanted), *told)
+    planned = ask(wanted, verb="plan")
+    assert (planned.code, "note B409: " in planned.err) == (0, True)
+    assert all(part in planned.err for part in told)
+
+
+def test_what_rewards_lack_is_refused_before_the_base_is_trained(brimful: Brimful) -> None:
+    _refused(brimful("train", "unit-grpo", "rewards.verifiers={mine.py: 1.0}"), "mine.py")
+    assert not Path(os.environ["BRIMFUL_RUNS"]).exists()
 
 
 @pytest.mark.skipif(not HAS_ENVIRONMENTS, reason="extra verifiers is not installed")

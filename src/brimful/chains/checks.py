@@ -46,13 +46,13 @@ def refuse_changed_data(run_folder: Path, data: AnyRunData) -> None:
 
 
 def refuse_unsupported(recipe: Recipe, device: Device) -> None:
-    """Raise before anything is read if this machine cannot train the recipe, or if it names a task
-    or model that does not exist.
+    """Raise before anything is read if this machine cannot train the recipe, or if it names a task,
+    verifier or model that does not exist.
 
     Raises:
         LibraryError: it tunes adapters, and the installed libraries do not fit each other;
-        RequestError: no such task; RecipeError: a fresh model that is not described; DeviceError:
-            no kernels for the quantisation or the optimizer.
+        RequestError: no such task or verifier; RecipeError: a fresh model that is not described;
+            DeviceError: no kernels for the quantisation or the optimizer.
     """
     if recipe.adapter is not None:
         refuse_unfit_adapters()
@@ -60,6 +60,10 @@ def refuse_unsupported(recipe: Recipe, device: Device) -> None:
         from brimful.chains.task_checks import refuse_unknown_tasks  # noqa: PLC0415 - as above
 
         refuse_unknown_tasks(recipe)
+    if recipe.rewards is not None:
+        from brimful.verify.environment import require  # noqa: PLC0415 - for rewards alone
+
+        require(recipe.rewards.verifiers)
     if recipe.kind.starts_from == "fresh":
         _ = recipe.fresh_model
     if recipe.quantize == "nf4":

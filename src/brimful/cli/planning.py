@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from brimful.base.console import waiting
+from brimful.base.errors import RequestError
 from brimful.base.garbage import collector_off, importing
 from brimful.base.text import plural
 from brimful.base.warning_codes import as_note
@@ -20,6 +21,7 @@ from brimful.cli.output import loading, open_console, print_json, say
 
 if TYPE_CHECKING:
     from brimful.chains.limits import Answers
+    from brimful.recipe.rewards import RewardsRecipe
     from brimful.rehearsal.verify import Verification
     from brimful.report.plan.table import Entries
 
@@ -169,7 +171,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             write_timeline(surveyed, timeline)
         show("verifying" if verify else "answering")
         verification = verified(resolved, surveyed) if verify else None
-    _say_notes(surveyed, up_to, on, price or [])
+    _say_notes(surveyed, up_to, on, price or [], resolved.rewards)
     if json_output:
         print_json(_plans_json(resolved.name, surveyed, answered, verification, sort))
     else:
@@ -184,7 +186,13 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     raise typer.Exit(code)
 
 
-def _say_notes(surveyed: "Entries", up_to: int | None, on: str, prices: Sequence[str]) -> None:
+def _say_notes(
+    surveyed: "Entries",
+    up_to: int | None,
+    on: str,
+    prices: Sequence[str],
+    rewards: "RewardsRecipe | None",
+) -> None:
     from brimful.chains.plans import note_on_recordings
     from brimful.hardware.groups import alone_though_asked
 
@@ -195,6 +203,13 @@ def _say_notes(surveyed: "Entries", up_to: int | None, on: str, prices: Sequence
     alone = alone_though_asked(each.device for each in surveyed) if up_to is not None else None
     if alone is not None:
         say(as_note(alone, "B107"), stderr=True)
+    if on == "here" and rewards is not None:
+        from brimful.verify.environment import require
+
+        try:
+            require(rewards.verifiers)
+        except RequestError as error:
+            say(as_note(str(error), "B409"), stderr=True)
 
 
 def _say_saved(path: Path, words: list[str]) -> None:

@@ -2,19 +2,43 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install, version_of
 from brimful.base.types import Json
+from brimful.recipe.rewards import environment_of, is_own
 from brimful.verify.helper_process import HelperProcess
-from brimful.verify.verifier import Verdict, Verifier
+from brimful.verify.own import own_verifier
+from brimful.verify.verifier import Verdict, Verifier, load_verifier
 
 MOST_S = 30.0
 """Time-out in seconds of scoring one answer by all reward functions."""
 _START_S = 300.0
+_NEEDS = "the environment {} of rewards.verifiers needs the package verifiers"
+
+
+def require(verifiers: Iterable[str]) -> None:
+    """Raise RequestError if a file or a package of these `rewards.verifiers` is missing. What an
+    environment holds is not looked at.
+    """
+    for name in verifiers:
+        if environment := environment_of(name):
+            _require_package(environment)
+        elif is_own(name):
+            own_verifier(Path(name))
+        else:
+            load_verifier(name)
+
+
+def _require_package(name: str) -> None:
+    if version_of("verifiers") is None or find_spec("verifiers") is None:
+        raise RequestError(
+            f"{_NEEDS.format(name)}, which is not installed. {how_to_install('verifiers')}"
+        )
 
 
 def environment_verifier(
@@ -31,17 +55,15 @@ def environment_verifier(
         RequestError: `verifiers` is missing, the environment cannot be loaded, or it needs what is
             not there: turns, tools, a judge or rewards of whole groups.
     """
-    needs = f"the environment {name} of rewards.verifiers needs the package verifiers"
-    version = version_of("verifiers")
-    if version is None or find_spec("verifiers") is None:
-        raise RequestError(f"{needs}, which is not installed. {how_to_install('verifiers')}")
+    _require_package(name)
     process = HelperProcess(
         "brimful.verify.environment_process", name, json.dumps(arguments), start_s=_START_S
     )
     said = process.start() or {"error": f"it was not loaded within {_START_S:g} s, or ended"}
     if said.get("error") == "version":
         raise RequestError(
-            f"{needs} of another version than {version}. {how_to_install('verifiers')}"
+            f"{_NEEDS.format(name)} of another version than {version_of('verifiers')}."
+            f" {how_to_install('verifiers')}"
         )
     if "error" in said:
         raise RequestError(
