@@ -558,13 +558,17 @@ def pairs_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> MakeRecipe:
-    """`tuning("key=value", ...)` gives a recipe that tunes the tiny base with adapters, with
-    overrides.
-    """
+def tuning_file(base_model: Path, examples_file: Path, tmp_path: Path) -> Path:
+    """A recipe that tunes the tiny base with adapters, as a file, for commands."""
     path = tmp_path / "tuned.yaml"
     path.write_text(TUNING.replace("BASE", str(base_model)).replace("EXAMPLES", str(examples_file)))
-    return lambda *overrides: load(str(path), overrides)
+    return path
+
+
+@pytest.fixture
+def tuning(tuning_file: Path) -> MakeRecipe:
+    """`tuning("key=value", ...)` gives the tuning recipe with overrides."""
+    return lambda *overrides: load(str(tuning_file), overrides)
 
 
 @pytest.fixture
