@@ -23,9 +23,7 @@ from brimful.planning.cost import (
     whole_run,
 )
 from brimful.planning.plan import Plan, Prediction
-from brimful.planning.spacing import CHECKPOINT_AFTER_S
 from brimful.recipe import Recipe
-from brimful.training import decisions
 
 STEP = Prediction(0.5, 0.4, 0.8, "by hand")
 PRICE = Price(1.8, "1.8", "a list", "2026-11-21")
@@ -124,7 +122,6 @@ def test_a_recipe_can_bound_the_validation_sequences(tiny: MakeRecipe, plan: Pla
 def test_automatic_evaluations_and_checkpoints_are_those_of_the_loop(
     tiny: MakeRecipe, plan: Plan, snapshot: SnapshotAssertion
 ) -> None:
-    assert CHECKPOINT_AFTER_S == decisions.CHECKPOINT_AFTER_S
     automatic = whole_run(tiny("evaluation={every: auto}"), plan, KNOWN, steps=1000)
 
     assert automatic["evaluation_time_s"].basis == snapshot

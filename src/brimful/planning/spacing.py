@@ -17,8 +17,8 @@ MOST_SHARE = 1 / 10
 """Of a run's time, for evaluations and checkpoints whose intervals the recipe leaves open."""
 CHECKPOINT_AFTER_S = 60.0
 MOST_CHECKPOINT_SHARE = 1 / 20
-"""`checkpoint.every: auto` in the training loop: about one checkpoint a minute, but at most this
-share of the time for writing them.
+"""`checkpoint.every: auto`: about one checkpoint a minute, but at most this share of the time for
+writing them.
 """
 SAMPLE_TOKENS_PER_STEP = 32
 """The sample of a short run is so long: writing this many tokens takes about as long as a step."""
@@ -118,7 +118,14 @@ def saves_between(recipe: Recipe, steps: int, training_s: float, checkpoint_s: f
     """Return the number of checkpoints of a run that do not belong to an evaluation."""
     if recipe.checkpoint.every != "auto":
         return steps // recipe.checkpoint.every
-    return int(training_s // max(CHECKPOINT_AFTER_S, checkpoint_s / MOST_CHECKPOINT_SHARE))
+    return int(training_s // checkpoint_interval_s(checkpoint_s))
+
+
+def checkpoint_interval_s(checkpoint_s: float) -> float:
+    """Return the seconds between checkpoints with `checkpoint.every: auto`, one of which takes
+    `checkpoint_s`.
+    """
+    return max(CHECKPOINT_AFTER_S, checkpoint_s / MOST_CHECKPOINT_SHARE)
 
 
 def spaced(recipe: Recipe, steps: int, times: Durations) -> Spacing:

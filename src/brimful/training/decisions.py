@@ -19,7 +19,7 @@ from brimful.base.types import Numbers
 from brimful.base.units import format_bytes
 from brimful.hardware import host
 from brimful.hardware.process_memory import unmapped_bytes
-from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE
+from brimful.planning.spacing import checkpoint_interval_s
 from brimful.training.divergence import kept_where_it_fails
 from brimful.training.loop import Parts, evaluation_is_due
 from brimful.training.meter import Meter
@@ -151,8 +151,7 @@ class Decisions:
         every = self._setup.recipe.checkpoint.every
         if every != "auto":
             return progress.step % every == 0
-        wait_s = max(CHECKPOINT_AFTER_S, self.save_took_s / MOST_CHECKPOINT_SHARE)
-        return time.perf_counter() - self._saved_s >= wait_s
+        return time.perf_counter() - self._saved_s >= checkpoint_interval_s(self.save_took_s)
 
     def should_stop(self, progress: Progress) -> bool:
         """Return whether the session ends here, by a signal, because its time is over or because
