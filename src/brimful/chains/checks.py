@@ -17,6 +17,7 @@ from brimful.kinds.run_data import AnyRunData
 from brimful.model.published import require_nf4
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.recipe import Recipe
+from brimful.recipe.rewards import draws_by_vllm
 from brimful.runs.deciding import read_deciding
 from brimful.runs.files import DATA_FILE, ENVIRONMENT_FILE
 from brimful.training import eight_bit
@@ -51,8 +52,8 @@ def refuse_unsupported(recipe: Recipe, device: Device) -> None:
 
     Raises:
         LibraryError: it tunes adapters, and the installed libraries do not fit each other;
-        RequestError: no such task or verifier; RecipeError: a fresh model that is not described;
-            DeviceError: no kernels for the quantisation or the optimizer.
+        RequestError: no such task or verifier, or no vLLM; RecipeError: a fresh model that is not
+            described; DeviceError: no kernels for the quantisation or the optimizer.
     """
     if recipe.adapter is not None:
         refuse_unfit_adapters()
@@ -61,9 +62,13 @@ def refuse_unsupported(recipe: Recipe, device: Device) -> None:
 
         refuse_unknown_tasks(recipe)
     if recipe.rewards is not None:
-        from brimful.verify.environment import require  # noqa: PLC0415 - for rewards alone
+        from brimful.verify.environment import require  # noqa: PLC0415 - as above
 
         require(recipe.rewards.verifiers)
+    if draws_by_vllm(recipe):
+        from brimful.generation.backends.vllm_engine import require_vllm  # noqa: PLC0415 - as above
+
+        require_vllm(device.kind)
     if recipe.kind.starts_from == "fresh":
         _ = recipe.fresh_model
     if recipe.quantize == "nf4":

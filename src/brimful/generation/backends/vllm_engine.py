@@ -208,18 +208,22 @@ class VllmEngine:
                 engine.abort_request([*running])
 
 
+def require_vllm(device_type: str) -> None:
+    """Raise RequestError if vLLM is not installed; it is not imported."""
+    if importlib.util.find_spec("vllm") is None:
+        raise RequestError(
+            "plan.sampling=vllm needs vLLM, which is not installed. Use plan.sampling=brimful, or"
+            f" install it. {_FOR_CPUS * (device_type == 'cpu')}{how_to_install('vllm')}"
+        )
+
+
 def vllm_for(device: torch.device) -> Any:
     """Return the module vllm, imported.
 
     Raises:
         RequestError: it is not installed, or not for this device.
     """
-    for_cpus = _FOR_CPUS * (device.type == "cpu")
-    if importlib.util.find_spec("vllm") is None:
-        raise RequestError(
-            "plan.sampling=vllm needs vLLM, which is not installed. Use plan.sampling=brimful, or"
-            f" install it. {for_cpus}{how_to_install('vllm')}"
-        )
+    require_vllm(device.type)
     let_vllm_run_in_this_process()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -229,7 +233,7 @@ def vllm_for(device: torch.device) -> Any:
     if there != device.type:
         raise RequestError(
             f"vLLM as it is installed here writes on {there}, and the model is on {device.type}."
-            f" {for_cpus}Use plan.sampling=brimful."
+            f" {_FOR_CPUS * (device.type == 'cpu')}Use plan.sampling=brimful."
         )
     return vllm
 
