@@ -27,7 +27,8 @@ def write_archive(path: Path, about: About, files: Mapping[str, bytes]) -> None:
     """Write families, by the names of their files, as an archive; the same ones give the same
     bytes. Some that are alike are compressed together.
     """
-    plain = sorted((opened(content), name) for name, content in files.items())
+    plain = [(opened(content), name) for name, content in files.items()]
+    plain.sort(key=lambda each: (len(each[0]), each))  # those of one size are mostly alike
     places: dict[str, tuple[str, int, int]] = {}
     whole: dict[str, bytes] = {}
     for number in range(0, len(plain), TOGETHER):

@@ -25,7 +25,7 @@ from brimful.base.errors import BrimfulError
 from brimful.chains.plans import SurveyRequest, survey_jobs
 from brimful.hardware import catalog as devices
 from brimful.hardware.device import Abilities
-from brimful.hardware.groups import Group, group_of
+from brimful.hardware.groups import Group, parse
 from brimful.model import catalog as models
 from brimful.model.registered import register
 from brimful.planning.architecture import BLOCKS, KEYS, Widths
@@ -103,6 +103,16 @@ NEWER = (
 """Of 2024 to 2026. Most are of types whose blocks differ, which no family of every width serves: how
 most people tune them on NVIDIA's cards is recorded for each by itself.
 """
+IN_PARTS = (
+    "meta-llama/Llama-3.1-8B",
+    "meta-llama/Llama-3.1-70B",
+    "Qwen/Qwen2.5-7B",
+    "Qwen/Qwen2.5-32B",
+    "Qwen/Qwen2.5-72B",
+    "Qwen/Qwen3-8B",
+    "Qwen/Qwen3-32B",
+)
+"""Most asked for on several devices that hold the model in parts."""
 METHODS = {
     "LoRA": ("adapter.rank=16",),
     "QLoRA": ("adapter.rank=16", "quantize=nf4"),
@@ -128,12 +138,15 @@ CARDS = (
     "NVIDIA A100-SXM4-40GB",
     "Tesla T4",
     "AMD Instinct MI300X",
+    "Tesla P100-PCIE-16GB",
     "Apple M1",
     "Apple M3 Max",
 )
-"""With a flash kernel; without; another maker's; without kernels of NVIDIA's, and without or with
-16-bit precision.
+"""With a flash kernel; without; another maker's; without 16-bit matrix units; without kernels of
+NVIDIA's, and without or with 16-bit precision.
 """
+GROUPS = ("2 x Tesla T4", "2 x NVIDIA L4", "8 x NVIDIA H100 80GB HBM3")
+"""A recording in parts serves every number of devices."""
 _CPU = dataclasses.replace(
     devices.get("Apple M1"), name="CPU", kind="cpu", dense_flop_per_s={"fp32": 1e12, "bf16": 4e12}
 )
@@ -151,7 +164,7 @@ class Question:
     Attributes:
         name: Says it.
         words: Of the recipe.
-        devices: Their names, in the catalog or among `CPUS`.
+        devices: Their names, as `--on` takes them or among `CPUS`.
     """
 
     name: str
@@ -165,8 +178,8 @@ class Question:
 
     @property
     def groups(self) -> list[Group]:
-        """Return its devices, one by one."""
-        return [group_of(CPUS.get(name) or devices.get(name), 1) for name in self.devices]
+        """Return its devices, or groups of them, one by one."""
+        return [Group(CPUS[name]) if name in CPUS else parse(name) for name in self.devices]
 
     @property
     def model_type(self) -> str:
@@ -180,17 +193,25 @@ class Question:
 def questions() -> Iterator[Question]:
     """Yield all questions that record nothing."""
     for model in (*MODELS, *NEWER):
-        found = models.find(model)
-        length = min(LENGTH, (found and found.context) or LENGTH)
-        start = ("quickstart", f"model={model}", "tokenizer=null", f"sequence_length={length}")
-        for method, words in METHODS.items():
+        for method in METHODS:
             if method == "full" and model in NEWER:
                 continue
             cards = CARDS if method == "LoRA" and model in MODELS else CARDS[:2]
-            yield Question(f"{model} {method}", (*start, "batch.sequences=16", *words), cards)
+            yield Question(f"{model} {method}", _tuning(model, method, 16), cards)
+    for model in IN_PARTS:
+        for method in METHODS:
+            yield Question(f"{model} {method} in parts", _tuning(model, method, 64), GROUPS)
     for name in RECIPES:
         yield Question(name, (name,), (*CARDS, *(CPUS if name in SMALL else ())))
     yield Question(EVERYWHERE, (EVERYWHERE,), tuple(devices.names()))
+
+
+def _tuning(model: str, method: str, sequences: int) -> tuple[str, ...]:
+    """Return the words of a recipe that tunes a model with batches of so many sequences."""
+    found = models.find(model)
+    length = min(LENGTH, (found and found.context) or LENGTH)
+    sizes = (f"sequence_length={length}", f"batch.sequences={sequences}")
+    return ("quickstart", f"model={model}", "tokenizer=null", *sizes, *METHODS[method])
 
 
 class AskedTraces:
@@ -218,8 +239,8 @@ def ask(question: Question, families: StoredFamilies) -> list[str]:
     try:
         traces = AskedTraces(families)
         surveyed = survey_jobs(question.recipe, question.groups, SurveyRequest(traces))
-        for found in surveyed:
-            if isinstance(found, Surveyed) and found.verdict != "fits":
+        for group, found in zip(question.groups, surveyed, strict=True):
+            if group.count == 1 and isinstance(found, Surveyed) and found.verdict != "fits":
                 derived = found.derived
                 remedies(derived.prepared, traces, recomputes=derived.plan.recompute)
     except BrimfulError as error:

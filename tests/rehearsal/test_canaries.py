@@ -3,12 +3,13 @@ a few of them are made anew. And they serve what is asked.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import pytest
 
+from brimful.base.types import Json
 from brimful.planning.family_file import opened
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
-from brimful.planning.step import StepSpec
 from brimful.planning.survey import prepare
 from brimful.recipe import load
 from brimful.rehearsal.shipped import FOLDER, Shipped, agree, name_of, widened
@@ -24,29 +25,26 @@ from ship_recordings import (
 )
 
 A100, T4, M3 = "NVIDIA A100-SXM4-40GB", "Tesla T4", "Apple M3 Max"
-CANARIES = {
-    "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", False, "8bit"),
-    "tied heads": ("HuggingFaceTB/SmolLM2-135M", T4, "full", False, "fused"),
-    "4 bits and windows": ("mistralai/Mistral-7B-v0.1", A100, "QLoRA", False, "fused"),
-    "biases": ("Qwen/Qwen2.5-7B", T4, "QLoRA", True, "fused"),
-    "norms of heads": ("Qwen/Qwen3-0.6B", A100, "full", False, "fused"),
-    "capped scores": ("google/gemma-2-2b", A100, "LoRA", False, "fused"),
-    "adapters, not on CUDA": ("HuggingFaceTB/SmolLM2-135M", M3, "LoRA", False, "fused"),
-    "a key head for each query head": ("meta-llama/Llama-2-7b-hf", T4, "LoRA", True, "fused"),
-    "blocks of several kinds": ("Qwen/Qwen3.5-0.8B", A100, "LoRA", False, "fused"),
+CANARIES: Mapping[str, tuple[str, str, str, bool, Json]] = {
+    "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", False, {"optimizer": "8bit"}),
+    "tied heads": ("HuggingFaceTB/SmolLM2-135M", T4, "full", False, {}),
+    "4 bits and windows": ("mistralai/Mistral-7B-v0.1", A100, "QLoRA", False, {}),
+    "biases": ("Qwen/Qwen2.5-7B", T4, "QLoRA", True, {}),
+    "norms of heads": ("Qwen/Qwen3-0.6B", A100, "full", False, {}),
+    "capped scores": ("google/gemma-2-2b", A100, "LoRA", False, {}),
+    "adapters, not on CUDA": ("HuggingFaceTB/SmolLM2-135M", M3, "LoRA", False, {}),
+    "a key head for each query head": ("meta-llama/Llama-2-7b-hf", T4, "LoRA", True, {}),
+    "a model in parts": ("Qwen/Qwen2.5-7B", A100, "QLoRA", False, {"ranks": 4}),
+    "blocks of several kinds": ("Qwen/Qwen3.5-0.8B", A100, "LoRA", False, {}),
 }
-"""Model, card, method, whether blocks are recomputed, optimizer."""
+"""Model, card, method, whether blocks are recomputed, other values of the step."""
 
 
-def _key(model: str, card: str, method: str, recompute: bool, optimizer: str) -> TraceFamilyKey:
+def _key(model: str, card: str, method: str, recompute: bool, values: Json) -> TraceFamilyKey:
     words = [f"model={model}", "tokenizer=null", "sequence_length=2048", *METHODS[method]]
     recipe = load("quickstart", [*words, "batch.sequences=16"])
     step = prepare(recipe, devices.get(card)).spec(recompute=recompute)
-    return family_keys_of(_with(canonical_step(step), optimizer))[0]
-
-
-def _with(step: StepSpec, optimizer: str) -> StepSpec:
-    return step if optimizer == "fused" else dataclasses.replace(step, optimizer=optimizer)  # type: ignore[arg-type]
+    return family_keys_of(dataclasses.replace(canonical_step(step), **values))[0]
 
 
 def _shipped(key: TraceFamilyKey, own: TraceFamilyKey) -> bytes | None:
@@ -60,7 +58,7 @@ def _shipped(key: TraceFamilyKey, own: TraceFamilyKey) -> bytes | None:
 @pytest.mark.parametrize("canary", CANARIES.values(), ids=CANARIES)
 @pytest.mark.long_but("tied heads")
 def test_a_recording_made_anew_is_the_one_that_comes_with_brimful(
-    canary: tuple[str, str, str, bool, str],
+    canary: tuple[str, str, str, bool, Json],
 ) -> None:
     """Where this fails, raise `shipped.TRACES` and run benchmarks/ship_recordings.py."""
     own = _key(*canary)
