@@ -565,7 +565,7 @@ def test_pre_training_goes_on_from_a_published_model(
     assert base["loss"] == pytest.approx(before["loss"], abs=1e-3)
     compared = base_to_tuned(read_run(folder))
     assert compared is not None
-    assert [(each.name, each.unit) for each in compared.scores] == snapshot
+    assert [(each.name, each.before.unit) for each in compared.scores] == snapshot
     assert all(each.before.interval and each.after.interval for each in compared.scores)
     assert [pair.prompt for pair in compared.samples] == ["Say red twice."]
     loaded, untuned = load_run(folder, CPU, torch.float32), load_untuned(folder, CPU)
