@@ -138,6 +138,13 @@ class Work:
         """Return the floating-point operations of all operators and their repeats."""
         return float(np.dot(self.flop_W, self.repeats_W))
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether no count is below 0, as it is where a step has fewer rows than one of its
+        tiles, and counts are drawn out from larger ones.
+        """
+        return bool((self.counts() >= 0).all())
+
     def counts(self) -> Ints:
         """Return the fields of COUNTS as rows."""
         return np.stack([getattr(self, name) for name in COUNTS])

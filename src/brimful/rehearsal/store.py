@@ -163,8 +163,11 @@ class StoredTraces:
             IrregularWork: it does not follow from small traces.
         """
         line = self._line(micro_batch)
-        if line is None or line.work is None:
-            line = self._one(micro_batch)
+        if line is not None and line.work is not None:
+            work = line.work.at(micro_batch, self._spec.loss_chunk)
+            if work.is_possible:
+                return work
+        line = self._one(micro_batch)
         if line.work is None:
             raise IrregularWork(
                 "the operators of this step do not repeat from block to block, so its time cannot"

@@ -25,6 +25,7 @@ from brimful.planning.step import Lora, canonical
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import Work
 from brimful.rehearsal.models import config_of
+from brimful.rehearsal.store import StoredTraces, canonical_step
 from brimful.rehearsal.training import record_training
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 4, 64, 64, 512
@@ -310,6 +311,19 @@ def test_losses_in_pieces_do_all_the_products(kernel: str) -> None:
     head = 2 * TOKENS * VOCABULARY * WIDTH
 
     assert pieces - whole == pytest.approx(0 if kernel == "chunked" else head, abs=0.1 * head)
+
+
+def test_fewer_rows_than_a_tile_do_the_work_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows behind the first tile are counted from larger micro-batches; here there are none."""
+    monkeypatch.setattr(losses, "TILE_ROWS", 7 * LENGTH // 2)
+    spec = other(accumulates=True, chain=LossChain("none", cross_entropy="tiled"))
+
+    found = StoredTraces(spec, None).work_at(3)
+
+    assert (found.counts() >= 0).all()
+    direct = record_training(canonical_step(spec), config_of(spec), 3).work
+    assert direct is not None
+    assert found.flop() == pytest.approx(direct.flop(), rel=1e-12)
 
 
 def test_a_fused_gated_mlp_keeps_two_tensors_where_plain_ones_keep_four() -> None:
