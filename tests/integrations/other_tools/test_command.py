@@ -59,7 +59,14 @@ def test_options_are_keys_and_their_words_are_values() -> None:
             "python -m torch.distributed.run --nproc_per_node 4 --node_rank 1 t.py --seed 1",
             (None, {"nproc_per_node": 4, "seed": 1}),
         ),
-        ("trl grpo --config job.yaml --beta 0.1", ("job.yaml", {"beta": 0.1})),
+        (
+            "trl grpo --config job.yaml --beta 0.1",
+            ("job.yaml", {"beta": 0.1, "trl_command": "grpo"}),
+        ),
+        (
+            "accelerate launch trl/scripts/dpo.py --beta 0.1",
+            (None, {"beta": 0.1, "trl_command": "dpo"}),
+        ),
         ("python t.py --config mine --seed 1", (None, {"config": "mine", "seed": 1})),
     ],
 )

@@ -10,6 +10,7 @@ from brimful.base.errors import RecipeError
 from brimful.base.types import JsonDict
 from brimful.integrations.other_tools.as_recipe import NO_DATA, recipe_text
 from brimful.integrations.other_tools.file import read_file, tool_of
+from brimful.integrations.other_tools.job import ReadJob
 
 TRL = """
 import torch
@@ -100,6 +101,125 @@ def test_a_notebook_of_unsloth_shares_weights_with_vllm_and_its_last_training_co
     assert (read.job.micro_batch, read.job.loss.cross_entropy) == (6, "tiled")
     sampling = read.job.sampling
     assert (sampling.vllm_share, sampling.sleeps, sampling.shares_weights) == (0.5, True, True)
+
+
+EARLIER_UNSLOTH = """
+from transformers import TrainingArguments
+
+model, tokenizer = FastLanguageModel.from_pretrained(
+    "unsloth/Meta-Llama-3.1-8B-bnb-4bit", max_seq_length = LENGTH, dtype = None)
+model = FastLanguageModel.get_peft_model(model, use_rslora = False)
+trainer = SFTTrainer(
+    model = model,
+    dataset_text_field = "text",
+    packing = False,
+    args = TrainingArguments(
+        per_device_train_batch_size = 2,
+        gradient_accumulation_steps = 4,
+        warmup_steps = 5,
+        max_steps = 60,
+        fp16 = not is_bfloat16_supported(),
+        bf16 = is_bfloat16_supported(),
+        optim = "adamw_8bit",
+        output_dir = "outputs",
+    ),
+)
+"""
+
+
+def _read(path: Path, text: str) -> ReadJob:
+    path.write_text(text)
+    return read_file(path, str(tool_of(str(path))))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "length"),
+    [("4096", 4096), ("2048, full_finetuning = True", 2048)],
+)
+def test_unsloth_with_plain_training_arguments_is_as_it_loads_the_model(
+    tmp_path: Path, loaded: str, length: int
+) -> None:
+    path = tmp_path / "train.py"
+
+    read = _read(path, EARLIER_UNSLOTH.replace("LENGTH", loaded))
+
+    job = read.job
+    assert job is not None
+    assert job.adapter is not None
+    assert (job.micro_batch, job.accumulation, job.sequence_length) == (2, 4, length)
+    assert (job.optimizer, job.recompute) == ("bnb_8bit", "non_reentrant")
+    assert job.quantize == ("none" if "full" in loaded else "nf4")
+    assert (job.adapter.rank, job.adapter.dropout) == (16, 0.0)
+    recipe = yaml.safe_load(recipe_text(path, read))
+    assert (recipe["optimizer"]["learning_rate"], recipe["training"]) == (5e-5, {"steps": 60})
+    assert (recipe["adapter"]["alpha"], len(recipe["adapter"]["targets"])) == (16, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "method"),
+    [
+        ("SFT", "", "sft"),
+        ("DPO", "args=DPOConfig(per_device_train_batch_size=2)", "dpo"),
+        ("DPO", "None, args=TrainingArguments('out'), beta=0.2, max_length=512", "dpo"),
+        ("KTO", "args=KTOConfig(learning_rate=1e-6)", "kto"),
+    ],
+)
+def test_what_a_trainer_is_for_is_known_where_its_defaults_are_kept(
+    tmp_path: Path, name: str, arguments: str, method: str
+) -> None:
+    path = tmp_path / "train.py"
+    model = '"HuggingFaceTB/SmolLM2-135M-Instruct"'
+
+    recipe = yaml.safe_load(
+        recipe_text(path, _read(path, f"{name}Trainer({model}, {arguments}).train()\n"))
+    )
+
+    assert recipe["method"] == method
+    is_older = "beta" in arguments
+    assert recipe["sequence_length"] == (512 if is_older else 1024)
+    assert method != "dpo" or recipe["preference"]["beta"] == (0.2 if is_older else 0.1)
+
+
+def test_rewards_are_known_by_their_trainer(tmp_path: Path) -> None:
+    text = 'GRPOTrainer("HuggingFaceTB/SmolLM2-135M", args=GRPOConfig(output_dir="out"))\n'
+
+    job = _read(tmp_path / "train.py", text).job
+
+    assert job is not None
+    assert job.sampling is not None
+
+
+@pytest.mark.parametrize("wrap", ["", "model = get_peft_model(model, peft_config)\n"])
+def test_adapters_of_a_script_have_the_defaults_of_peft(tmp_path: Path, wrap: str) -> None:
+    path = tmp_path / "train.py"
+    text = """
+bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", quantization_config=bits)
+peft_config = LoraConfig(target_modules=["q_proj"])
+"""
+
+    read = _read(path, f"{text}{wrap}SFTTrainer(model, peft_config=peft_config)\n")
+
+    assert read.job is not None
+    assert read.job.adapter is not None
+    assert (read.job.weights, read.job.quantize) == ("bf16", "nf4_single")
+    assert (read.job.adapter.rank, read.job.adapter.dropout) == (8, 0.0)
+
+
+def test_a_model_that_a_script_loads_has_the_type_in_which_it_was_published(tmp_path: Path) -> None:
+    text = 'model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B")\nSFTTrainer(model)\n'
+
+    job = _read(tmp_path / "train.py", text).job
+
+    assert job is not None
+    assert job.weights == "published"
+
+
+def test_a_script_of_another_trainer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text('Trainer(model="x", args=TrainingArguments("out")).train()\n')
+    with pytest.raises(RecipeError, match="calls none of SFTTrainer"):
+        tool_of(str(path))
 
 
 def test_examples_of_unsloth_are_no_groups_of_answers(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ _ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;&]*)\s
 _REDIRECTED = re.compile(r"\d?[<>|&;]")
 FILES = (".yaml", ".yml", ".json")
 _VERBS = ("train", "sft", "dpo", "kto", "grpo")
+_OF_TRL = re.compile(r"(\btrl |trl/scripts/)(sft|dpo|kto|grpo)(\.py)?$")
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 _OF_SEVERAL = (
     "each device is planned as if it held all; what it keeps for the others is not counted"
@@ -66,6 +67,8 @@ def _launch(line: str) -> tuple[str | None, JsonDict] | None:
     kept = {key: of_launcher[key] for key in names if key in of_launcher} | keys_of(of_launcher)
     first = words[script + 1] if script + 1 < end else ""
     keys = _options(words[script + 1 : end])
+    if _OF_TRL.search(" ".join(words[max(script - 1, 0) : script + 1])):
+        keys["trl_command"] = words[script].rpartition("/")[2].removesuffix(".py")
     named = None if first.startswith("--") else first
     if not (named or "").endswith(FILES):
         # TRL's scripts and torchtune's recipes are given their file so.

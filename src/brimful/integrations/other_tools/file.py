@@ -104,7 +104,8 @@ def tool_of(name: str, changes: Sequence[str] = (), tool: str | None = None) -> 
     try:
         values = read_values(Path(name), changes)
     except RecipeError as error:
-        if Path(name).suffix in (*PICKLES, SCRIPT) or is_command(name) or TEMPLATE in str(error):
+        named = Path(name).suffix in (*PICKLES, SCRIPT, *script.SUFFIXES)
+        if named or is_command(name) or TEMPLATE in str(error):
             raise
         return None  # the reader of recipes says what is wrong with it
     return recognised(values, name)

@@ -11,49 +11,83 @@ from typing import Any, NamedTuple
 
 from brimful.base.errors import RecipeError
 from brimful.base.types import Json, JsonDict, Texts
+from brimful.integrations.other_tools import training_arguments as hf
 
 SUFFIXES = (".py", ".ipynb")
-CONFIGS = ("GRPOConfig", "DPOConfig", "KTOConfig", "SFTConfig")
+_COMMANDS = ("sft", "dpo", "kto", "grpo")
+"""TRL's commands, each of which has a Config and a Trainer of its name."""
+_CONFIGS = {f"{name.upper()}Config": name for name in _COMMANDS}
+_TRAINERS = {f"{name.upper()}Trainer": name for name in _COMMANDS}
+_ARGUMENTS = "TrainingArguments"
+_GIVEN = {
+    "learning_rate": hf.DEFAULTS["learning_rate"].value,
+    "bf16": hf.DEFAULTS["bf16"].value,
+    "gradient_checkpointing": False,
+}
+"""What TRL takes over from plain TrainingArguments, where its own configs have other defaults."""
 _LORA = {
     "r": "lora_r",
     "target_modules": "lora_target_modules",
     "use_gradient_checkpointing": "gradient_checkpointing",
     **{name: name for name in ("lora_alpha", "lora_dropout", "use_dora", "use_rslora")},
 }
+_UNSLOTH_LORA = {
+    "use_peft": True,
+    "lora_r": 16,
+    "lora_alpha": 16,
+    "lora_dropout": 0.0,
+    "lora_target_modules": [f"{each}_proj" for each in ("q", "k", "v", "o", "gate", "up", "down")],
+    "gradient_checkpointing": True,
+}
 _MODEL = {"torch_dtype": "dtype", "dtype": "dtype", "attn_implementation": "attn_implementation"}
 _UNSLOTH = {
+    "": "model_name_or_path",
     "model_name": "model_name_or_path",
+    "max_seq_length": "max_seq_length",
     "load_in_4bit": "load_in_4bit",
     "fast_inference": "use_vllm",
     "gpu_memory_utilization": "vllm_gpu_memory_utilization",
     "dtype": "dtype",
 }
+_OF_TRAINERS = {
+    "": "model_name_or_path",
+    "model": "model_name_or_path",
+    **{name: name for name in ("max_length", "max_seq_length", "packing", "beta", "loss_type")},
+}
+"""Before TRL 0.20 trainers took what their configs take now."""
 _CALLS: Mapping[str, tuple[Texts, Json]] = {
-    "LoraConfig": (_LORA, {"use_peft": True}),
-    "get_peft_model": (_LORA, {"use_peft": True}),
+    "LoraConfig": (_LORA, {"use_peft": True, "lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}),
+    "get_peft_model": (_LORA, _UNSLOTH_LORA),
     "AutoModelForCausalLM.from_pretrained": (
         {**_MODEL, "": "model_name_or_path", "pretrained_model_name_or_path": "model_name_or_path"},
-        {},
+        {"dtype": "auto"},
     ),
     **dict.fromkeys(
         ("FastLanguageModel.from_pretrained", "FastModel.from_pretrained"),
-        (_UNSLOTH, {"unsloth": True, "use_bnb_nested_quant": True}),
+        (
+            _UNSLOTH,
+            {
+                "unsloth": True,
+                "load_in_4bit": True,
+                "max_seq_length": 2048,
+                "use_bnb_nested_quant": True,
+            },
+        ),
     ),
     "BitsAndBytesConfig": (
         {
             "load_in_4bit": "load_in_4bit",
             "bnb_4bit_quant_type": "bnb_4bit_quant_type",
+            "bnb_4bit_compute_dtype": "dtype",
             "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
         },
         {},
     ),
-    **{
-        f"{name.removesuffix('Config')}Trainer": ({"model": "model_name_or_path"}, {})
-        for name in CONFIGS
-    },
+    **{trainer: (_OF_TRAINERS, {"trl_command": name}) for trainer, name in _TRAINERS.items()},
 }
 """The keys that arguments of a call stand for ("": its first one without a name), and what the call
-says by itself, by name of the call.
+says by itself, by name of the call: its defaults in peft 0.21.2, transformers 5.23.0 and Unsloth
+(models/loader.py and llama.py, read 2026-11-30), where those of TRL's commands are others.
 """
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -93,42 +127,54 @@ def values_of(path: Path, text: str) -> JsonDict:
     """Return the keys that a script sets.
 
     Raises:
-        RecipeError: it is no Python, or no notebook.
+        RecipeError: it is no Python, no notebook, or trains by none of TRL's trainers.
     """
-    try:
-        tree = ast.parse(_code(text) if path.suffix == ".ipynb" else text)
-    except (SyntaxError, ValueError, LookupError, TypeError, RecursionError, MemoryError) as error:
-        told = str(error) or "too deeply nested"
-        raise RecipeError(f"{path} cannot be read as Python: {told}.") from error
     names: JsonDict = {}
     keys: JsonDict = {}
     config: JsonDict = {}
-    nodes = [each for each in ast.walk(tree) if isinstance(each, ast.Assign | ast.Call)]
-    trainers = [
-        each.end_lineno or each.lineno
-        for each in nodes
-        if isinstance(each, ast.Call) and _is_trainer(each)
-    ]
-    for node in sorted(nodes, key=lambda each: (each.lineno, each.col_offset)):
-        if trainers and node.lineno > max(trainers):
-            break
+    alone: JsonDict = {}
+    for node in _up_to_the_last_trainer(_parsed(path, text)):
         if isinstance(node, ast.Assign):
             names |= dict(_named(node.targets[0], node.value, names))
             if _STANDBY in ast.dump(node.targets[0]):
                 keys["vllm_enable_sleep_mode"] = True
-        elif _name(node)[-1] in CONFIGS:
+        elif _name(node)[-1] in (*_CONFIGS, _ARGUMENTS):
             config = dict(_configured(node, names))  # of several trainings the last
-        else:
-            keys |= dict(_said(node, names))
-    return keys | config
+            alone = _GIVEN | alone if _name(node)[-1] == _ARGUMENTS else alone
+        elif (known := _known(node)) is not None:
+            keys |= dict(_said(node, names, known[0]))
+            alone |= known[1]
+    found = alone | keys | config
+    if "trl_command" not in found:
+        raise RecipeError(
+            f"{path} calls none of {', '.join(_TRAINERS)}: of scripts and notebooks only those of"
+            " TRL and Unsloth are read. Write the arguments of another trainer as YAML."
+        )
+    return found
+
+
+def _parsed(path: Path, text: str) -> ast.Module:
+    try:
+        return ast.parse(_code(text) if path.suffix == ".ipynb" else text)
+    except (SyntaxError, ValueError, LookupError, TypeError, RecursionError, MemoryError) as error:
+        told = str(error) or "too deeply nested"
+        raise RecipeError(f"{path} cannot be read as Python: {told}.") from error
+
+
+def _up_to_the_last_trainer(tree: ast.Module) -> list[ast.Assign | ast.Call]:
+    """Return the assignments and calls as they are written; what follows is another matter."""
+    nodes = [each for each in ast.walk(tree) if isinstance(each, ast.Assign | ast.Call)]
+    ends = [
+        each.end_lineno or each.lineno
+        for each in nodes
+        if isinstance(each, ast.Call) and _name(each)[-1] in _TRAINERS
+    ]
+    nodes = [each for each in nodes if not ends or each.lineno <= max(ends)]
+    return sorted(nodes, key=lambda each: (each.lineno, each.col_offset))
 
 
 def _name(call: ast.Call) -> list[str]:
     return ast.unparse(call.func).split(".")
-
-
-def _is_trainer(call: ast.Call) -> bool:
-    return f"{_name(call)[-1].removesuffix('Trainer')}Config" in CONFIGS
 
 
 def _named(target: ast.expr, value: ast.expr, names: Json) -> Iterator[tuple[str, Any]]:
@@ -155,22 +201,31 @@ def _arguments(call: ast.Call, names: Json) -> JsonDict:
 
 
 def _configured(call: ast.Call, names: Json) -> Iterator[tuple[str, Any]]:
-    said = _arguments(call, names)
+    said, name = _arguments(call, names), _name(call)[-1]
     options = said.pop("model_init_kwargs", {})
+    if name in _CONFIGS:
+        yield "trl_command", _CONFIGS[name]
     yield from said.items()
     if isinstance(options, dict):
         yield from ((_MODEL[key], each) for key, each in options.items() if key in _MODEL)
 
 
-def _said(call: ast.Call, names: Json) -> Iterator[tuple[str, Any]]:
-    said, written = _arguments(call, names), _name(call)
-    known = _CALLS.get(written[-1], _CALLS.get(".".join(written[-2:])))
-    if known is None or (written[-1] == "get_peft_model" and "r" not in said):
-        return
-    renamed, alone = known
+def _known(call: ast.Call) -> tuple[Texts, Json] | None:
+    """Return what is known of a call, None for nothing: peft's get_peft_model says no more than its
+    LoraConfig.
+    """
+    written = _name(call)
+    if written in (["get_peft_model"], ["peft", "get_peft_model"]):
+        return None
+    return _CALLS.get(written[-1], _CALLS.get(".".join(written[-2:])))
+
+
+def _said(call: ast.Call, names: Json, renamed: Texts) -> Iterator[tuple[str, Any]]:
+    said = _arguments(call, names)
+    if said.pop("full_finetuning", False) is True:
+        said["load_in_4bit"] = False
     if call.args:
         said |= {"": _value(call.args[0], names)}
-    yield from alone.items()
     for name, value in said.items():
         if isinstance(value, _DataSet) and name == "train_dataset":
             yield from value.keys()

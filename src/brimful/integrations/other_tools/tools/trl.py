@@ -56,7 +56,8 @@ _OF_WHOLE_LOGITS: Json = {"max_prompt_length": 512}
 cut, and are taken to be as long.
 """
 _BETA_OF_WHOLE_LOGITS = 0.04
-_VERSION = "trl_version"
+_VERSION, _COMMAND = "trl_version", "trl_command"
+_COMMANDS = {"sft": "examples", "dpo": "pairs", "kto": "judged", "grpo": "rewards"}
 DEFAULTS = {
     **hf.DEFAULTS,
     **defaults_at("trl/trainer/base_config.py", {"gradient_checkpointing": True, "bf16": None}),
@@ -81,7 +82,7 @@ DEFAULTS = {
     **defaults_at("trl/trainer/grpo_config.py", _OF_REWARDS),
     **defaults_at("trl 0.19, trl/trainer/grpo_config.py", _OF_WHOLE_LOGITS),
     **defaults_at("Unsloth's scripts", {"unsloth": False}),
-    **defaults_at("the user, in words of brimful's", {_VERSION: None}),
+    **defaults_at("the user, in words of brimful's", {_VERSION: None, _COMMAND: None}),
     **defaults_at(
         "trl/trainer/model_config.py",
         {
@@ -227,7 +228,11 @@ def _losses(settings: Settings) -> tuple[str, ...]:
 
 
 def _learns(settings: Settings) -> str:
-    """Which of `trl sft`, `trl dpo` and `trl kto` a file is for, by the keys that it gives."""
+    """Which of TRL's commands a file is for: the one that is named, else by the keys that it
+    gives.
+    """
+    if settings.is_given(_COMMAND):
+        return settings.one_of(_COMMAND, _COMMANDS)
     named = _losses(settings)
     if any(map(settings.is_given, _OF_REWARDS)):
         return "rewards"
@@ -291,10 +296,12 @@ def _of_rewards(settings: Settings, chain: LossChain) -> LossChain:
 
 
 def _length(settings: Settings) -> int:
-    if _learns(settings) != "rewards":
-        return settings.count(
-            "max_seq_length" if settings.is_given("max_seq_length") else "max_length"
-        )
+    learns = _learns(settings)
+    if learns != "rewards":
+        # What Unsloth loads a model for is the length of examples, not of pairs.
+        is_loaded_for = learns != "examples" and settings.flag("unsloth")
+        is_long = settings.is_given("max_seq_length") and not is_loaded_for
+        return settings.count("max_seq_length" if is_long else "max_length")
     return settings.count("max_prompt_length") + settings.count("max_completion_length")
 
 
@@ -373,6 +380,7 @@ TOOL = Tool(
     source="the package index, trl@1.16.0",
     read="2026-11-25",
     marks=(
+        _COMMAND,
         "max_length",
         "use_peft",
         "loss_type",
