@@ -108,3 +108,31 @@ def test_tokens_of_a_model_that_is_not_trained_yet_cannot_be_shown(
 def test_a_token_is_as_the_tokenizer_has_it(tuning: MakeRecipe) -> None:
     view = viewed(tuning())
     assert view.rows[0].examples[0].tokens[-1] == SeenToken(0, "<|endoftext|>", True, True)
+
+
+def test_of_questions_with_rewards_prompts_are_shown_and_nothing_is_learned(
+    tuning: MakeRecipe, tmp_path: Path
+) -> None:
+    """What verifiers read of the rows is no column that nobody reads."""
+    path, reward = tmp_path / "rows.jsonl", tmp_path / "level.py"
+    reward.write_text("def reward(answer, row):\n    return row['level']\n")
+    rows = [
+        {"prompt": f"{n}: ", "completion": "x", "answer": n, "level": 1, "other": 2}
+        for n in range(20)
+    ]
+    write_rows(path, rows)
+    asked = ("method=grpo", "rewards.samples_per_prompt=2", "rewards.max_new_tokens=4")
+    recipe = tuning(f"data.path={path}", *asked, f"rewards.verifiers={{{reward}: 1.0}}")
+
+    view, data = viewed(recipe), gather(recipe, source_at_hand(recipe))
+
+    assert {name: split.learned_tokens for name, split in view.splits.items()} == {
+        "train": 0,
+        "validation": 0,
+    }
+    assert [row.examples[0].text for row in view.rows] == [row["prompt"] for row in rows]
+    assert [*view.not_learned] == [*data.report["not_learned"]] == []
+
+    by_number = tuning(f"data.path={path}", *asked, "rewards.verifiers={number: 1.0}")
+    (unread,) = viewed(by_number).not_learned
+    assert {*unread["names"]} == {"level", "other"}

@@ -417,7 +417,7 @@ RENDERED = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
         ({"prompt": RENDERED, "completion": "b"}, "chat", "rendered"),
         ({"prompt": RENDERED, "completion": "b"}, "plain", "spelled"),
         ({"text": "{} <|im_end|> b"}, "chat", "spelled"),
-        ({"question": "{} <|im_end|>", "answer": "b"}, "chat", "spelled_tokens"),
+        ({"instruction": "{} <|im_end|>", "output": "b"}, "chat", "spelled_tokens"),
         ({"prompt": "{}", "completion": "b"}, "plain", "joined"),
         ({"prompt": "{} ", "completion": "b"}, "plain", ""),
         ({"prompt": "{}", "completion": "\nb"}, "plain", ""),
@@ -438,3 +438,51 @@ def test_special_tokens_and_words_that_grow_together_are_told(
     prepared = prepare_examples(tuning(path, 99, template=choice), chat_tokenizer)
     told = [(entry["kind"], entry["count"]) for entry in prepared.report["not_learned"]]
     assert told == [(kind, 4)] * bool(kind)
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [({"weight": 0}, ["weight", "data.leave_out"]), ({"document": "a"}, [])],
+    ids=["flagged", "learned"],
+)
+def test_where_no_row_is_left_the_error_says_what_became_of_them(
+    tmp_path: Path, tuning: MakeRecipe, tokenizer: Fast, kept: JsonDict, told: list[str]
+) -> None:
+    """It is no matter of shares."""
+    path = rows(
+        tmp_path / "rows.jsonl",
+        *({"prompt": f"{n} ", "completion": "x"} | kept for n in range(20)),
+    )
+    with pytest.raises(DataError) as raised:
+        prepare_examples(tuning(path), tokenizer)
+    message = str(raised.value)
+    assert ("no row is left to train on" in message) == bool(told)
+    assert [word for word in told if word not in message] == []
+
+
+def test_marks_that_only_verifiers_read_are_told(
+    tmp_path: Path, tuning: MakeRecipe, tokenizer: Fast
+) -> None:
+    """The setting that is advised learns answers as they stand; answers that are marked stay."""
+    path = rows(
+        tmp_path / "rows.jsonl",
+        *(
+            {"question": f"{n} and one?", "answer": f"{n} #### {n}" if n % 2 else str(n + 1)}
+            for n in range(20)
+        ),
+    )
+    recipe = tuning(path)
+    (told,) = prepare_examples(recipe, tokenizer).report["not_learned"]
+    assert (told["code"], told["count"]) == ("B215", 10)
+    advised = {"prompt": "question", "completion": "answer"}
+    assert "data.columns='{prompt: question, completion: answer}'" in told["told"]
+
+    data = recipe.data.model_copy(update={"columns": advised})
+    prepared = prepare_examples(recipe.model_copy(update={"data": data}), tokenizer)
+
+    assert [entry["code"] for entry in prepared.report["not_learned"]] == ["B218"]
+    assert not any("<answer>" in text for text in texts(prepared, tokenizer, "train"))
+
+    evaluation = recipe.evaluation.model_copy(update={"tasks": ["gsm8k"]})
+    asked = recipe.model_copy(update={"evaluation": evaluation})
+    assert prepare_examples(asked, tokenizer).report["not_learned"] == []

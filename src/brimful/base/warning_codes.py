@@ -37,7 +37,7 @@ WARNINGS: Texts = {
     "B212": "what was read or written otherwise in a prediction",
     "B213": "something of a published model is not taken",
     "B214": "tokens of training files are made again when they are needed",
-    "B215": "how the answers of conversations are learned",
+    "B215": "how answers are learned otherwise than rows have them",
     "B216": "answers are flagged as not to be learned",
     "B217": "special tokens are spelled in texts",
     "B218": "prompts and answers are joined without white space",

@@ -50,7 +50,11 @@ def view_data(recipe: Recipe, source: str, num_shown: int, *, whole: bool = Fals
         read = f"at most the first {plural(most, 'row')} of each file or split; --all reads all"
     tokenizer = tokenizer_of(recipe, source)
     prepared = prepare_examples(recipe, tokenizer)
-    rows = _RowsSeen(recipe, tokenizer, prepared.splits)
+    splits = prepared.splits
+    if recipe.kind.draws_answers:
+        read += "; what is learned are the model's own answers to these prompts"
+        splits = {name: split.asked(prepared.template) for name, split in splits.items()}
+    rows = _RowsSeen(recipe, tokenizer, splits)
     return _view(rows, prepared.report, num_shown, read, {})
 
 

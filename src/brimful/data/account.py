@@ -2,7 +2,7 @@
 happens, and told alike on the console, in data.json and by `brimful data`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -83,6 +83,14 @@ KINDS: Mapping[str, AccountKind] = MappingProxyType(
             "left out, because flagged as not to be learned ({names}): {count}",
             "row",
             "To learn them all the same, leave the flag out with data.leave_out",
+        ),
+        "marked": AccountKind(
+            "B215",
+            "answers are learned between <answer> and </answer>, where verifiers look for them:"
+            " {count}",
+            "row",
+            "To learn them as they stand: data.columns='{{prompt: question, completion: answer}}'"
+            " with the names of their columns",
         ),
         "no_answers": AccountKind(
             "B216",
@@ -253,6 +261,17 @@ class Account:
         if rows:
             self.add("bad_rows", " ".join(row.reason for row in rows[:_SHOWN]), count=len(rows))
             self.bad_rows += rows
+
+    def forget(self, kind: str, names: Container[str] | None = None) -> None:
+        """Tell nothing of a kind, or nothing of some names, as what it says does not apply."""
+        for entry in [entry for entry in self if entry.kind == kind]:
+            entry.names = {
+                name: times
+                for name, times in entry.names.items()
+                if names is not None and name not in names
+            }
+            if not entry.names:
+                del self._entries[kind, entry.split]
 
     @property
     def kinds(self) -> set[str]:

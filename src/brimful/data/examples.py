@@ -41,6 +41,7 @@ from brimful.data.stratified import hold_out
 from brimful.model.tokenizer import add_tokens, load_tokenizer
 from brimful.recipe import DataRecipe, Recipe
 from brimful.recipe.preference import reads_preferences
+from brimful.recipe.rewards import environment_of, is_own, rewards_of
 
 _ENCODED_AT_ONCE = 1024
 _FIELDS = {
@@ -59,6 +60,8 @@ is learned of them.
 """
 _DECIDING = {"flagged", "rows_flagged", "system", "rendered"}
 """Kinds of an account that decide what is learned."""
+_LEAVING_OUT = {"equal_answers", "rows_flagged", "bad_rows"}
+"""Kinds of rows that are left out."""
 _WRAPPED = (
     "prompts are text, and asked as a user's message in the tokenizer's chat template, in training"
     " and afterwards; data.template=plain leaves them as they stand"
@@ -120,6 +123,13 @@ class ExampleSplit:
             self.tokens_N[places], self.is_target_N[places], offsets, num_bytes, examples
         )
 
+    def asked(self, template: Template) -> "ExampleSplit":
+        """Return the prompts alone, of which nothing is learned."""
+        ids = [template.prompt_ids(example.prompt or "") for example in self.examples]
+        tokens_N = np.fromiter(chain.from_iterable(ids), dtype=np.uint32)
+        nothing_N = np.zeros(len(tokens_N), np.bool_)
+        return ExampleSplit(tokens_N, nothing_N, offsets_of([*map(len, ids)]), 0, self.examples)
+
 
 def _answer_bytes(examples: Iterable[Example]) -> int:
     return sum(len(example.completion.encode()) for example in examples)
@@ -180,6 +190,8 @@ def prepare_examples(
     account = Account()
     held_out, few_notes = _labelled(source, data, account, read)
     _check_left_out(data, account)
+    _check_there_are_rows(held_out, account)
+    _forget_what_is_used(recipe, account)
     labelled = [(split, _as_asked(example, template)) for split, example in held_out]
     is_wrapped = any(new is not old for (_, new), (_, old) in zip(labelled, held_out, strict=True))
     _tell_texts(labelled, template, account)
@@ -287,6 +299,24 @@ def _check_left_out(data: DataRecipe, account: Account) -> None:
                 f"data.leave_out: no column, field of a message or role is named"
                 f" {name!r}{did_you_mean(name, unused)} Remove it from the list."
             )
+
+
+def _check_there_are_rows(labelled: list[tuple[str, Example]], account: Account) -> None:
+    """Raise DataError if every row to train on was left out."""
+    left = [entry.text.partition(": ")[2] for entry in account if entry.kind in _LEAVING_OUT]
+    if left and all(split != "train" for split, _ in labelled):
+        raise DataError(f"no row is left to train on: {'; '.join(left)}. Correct or add rows.")
+
+
+def _forget_what_is_used(recipe: Recipe, account: Account) -> None:
+    """Do not tell that something of the rows is not read, or marked, which verifiers read."""
+    if recipe.kind.draws_answers:
+        takes_all = any(
+            is_own(name) or environment_of(name) for name in rewards_of(recipe).verifiers
+        )
+        account.forget("columns", None if takes_all else {"answer"})
+    if recipe.kind.draws_answers or recipe.evaluation.tasks:
+        account.forget("marked")
 
 
 def _labelled(

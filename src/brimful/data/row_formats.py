@@ -152,6 +152,7 @@ def _question(row: Json, where: str, intake: Intake) -> RowParts:
     else:
         marked = f"{reasoning} <answer>{answer}</answer>".lstrip()
         completion = clause(answer.strip(), marked)
+        intake.account.add("marked", where)
     asked = Message("user", text_of(row, "question", where))
     return RowParts((*_system(row, where), asked), completion)
 
