@@ -114,7 +114,10 @@ def test_the_slowest_rank_the_share_of_communication_and_the_fullest_rank_are_na
     assert ranks_text(record) == snapshot
 
 
-def test_what_is_watched_while_training_leaves_out_macro_f1_where_there_is_f1() -> None:
+def test_what_is_watched_while_training_has_one_f1_that_at_the_best_threshold_first() -> None:
+    """At even odds a rare label has an F1 of 0 for long, and by this one the best model is kept."""
+    assert watched({"f1": 0.0, "best_f1": 0.6, "macro_f1": 0.4}) == {"best_f1": 0.6}
+    assert watched({"macro_f1": 0.4, "best_f1": 0.6}) == {"best_f1": 0.6}
     assert watched({"f1": 0.9, "macro_f1": 0.8, "accuracy": None, "pr_auc": 0.7, "loss": 1.0}) == {
         "f1": 0.9,
         "pr_auc": 0.7,

@@ -104,7 +104,7 @@ class LabelsRecipe(Section):
         "none",
         description=(
             "Weight of an example by its label: none; balanced (examples / (labels x examples with"
-            " it)); or given by label."
+            " it); of several labels a text, examples without it / with it); or given by label."
         ),
     )
     rebalance: RebalanceRecipe | None = Field(

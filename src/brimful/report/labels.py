@@ -30,7 +30,7 @@ NAMES = {
     "brier": "Brier score",
 }
 """Metrics by key in the order of the tables; others that a run has follow under their keys."""
-SHARES = ("f1", "macro_f1", "precision", "recall", "accuracy", "base_rate")
+SHARES = ("f1", "best_f1", "macro_f1", "precision", "recall", "accuracy", "base_rate")
 """Metrics that print in percent."""
 OF_POSITIVE = ("f1", "precision", "recall", "base_rate")
 """Metrics of the positive label alone."""

@@ -31,7 +31,13 @@ AMOUNTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
 """Names of time and cost, of the whole run or of a billion tokens; what to say if it is not known;
 and how it is written.
 """
-WATCHED = {"f1": "F1", "macro_f1": "macro-F1", "pr_auc": "PR-AUC", "accuracy": "accuracy"}
+WATCHED = {
+    "best_f1": "best F1",
+    "f1": "F1",
+    "macro_f1": "macro-F1",
+    "pr_auc": "PR-AUC",
+    "accuracy": "accuracy",
+}
 """Metrics of evaluations while training, and in comparisons of runs."""
 _ABBREVIATED = {"kl": "KL"}
 MINUS = "\N{MINUS SIGN}"
@@ -178,10 +184,11 @@ def ranks_text(record: RanksRecord) -> str:
 
 
 def watched(values: Mapping[str, object]) -> Numbers:
-    """Return the metrics of an evaluation while training, by key. The mean of all labels' F1 is
-    left out where there is that of the positive label.
+    """Return the metrics of an evaluation while training, by key. Of F1 it is that at the best
+    threshold, else of the positive label, else the mean of all labels'.
     """
     known = {key: finite(values.get(key)) for key in WATCHED}
-    if known["f1"] is not None:
-        known["macro_f1"] = None
+    for better, other in (("best_f1", "f1"), ("best_f1", "macro_f1"), ("f1", "macro_f1")):
+        if known[better] is not None:
+            known[other] = None
     return {key: value for key, value in known.items() if value is not None}
