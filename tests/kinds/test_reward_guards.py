@@ -156,7 +156,7 @@ def test_answers_that_game_their_tests_are_told_and_stop_the_run(
     told = [*_told(folder, "tried to pass"), *_told(folder, "(rewards.most_gamed)")]
     assert len(told) == 2 * games
     if games:
-        assert told[0].startswith("6 answers of round 1 tried to pass without being right")
+        assert told[0].startswith("6 of the 8 answers of round 1 tried to pass without being right")
         with pytest.raises(TrainingStopped, match=r"\(rewards\.most_gamed\)"):
             train(stopped)
     else:

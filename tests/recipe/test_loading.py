@@ -14,6 +14,7 @@ OWN = {key.rpartition(".")[2] for key in KEYS}
 OF_KERNELS = {
     "unsloth",
     "trl_version",
+    "trl_command",
     "plugins",
     "loss_type",
     "padding_free",

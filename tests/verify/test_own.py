@@ -83,3 +83,46 @@ def test_a_file_without_the_function_is_refused(
         path.write_text(source)
     with pytest.raises(RequestError, match=named):
         own_verifier(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("def reward(answer, row)\n    return 1", r"own\.py, line 1"),
+        (
+            "def reward(completions, **others):\n    return [1.0]",
+            r"no function reward\(answer, row\)",
+        ),
+        ("def reward(answer, row, more):\n    return 1", r"no function reward\(answer, row\)"),
+        ("def reward(answer, row, *, more):\n    return 1", r"no function reward\(answer, row\)"),
+        (
+            "import numpy.linalg\ndef reward(answer, row):\n    return 1",
+            "imports numpy: .* sandbox",
+        ),
+        ("from .near import far\ndef reward(answer, row):\n    return 1", r"imports \.near"),
+        ("def reward(answer, row):\n    from near import far\n    return 1", "imports near"),
+    ],
+)
+def test_what_cannot_work_for_any_answer_is_refused_at_once(
+    source: str, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(source)
+    with pytest.raises(RequestError, match=why):
+        own_verifier(path)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import re, json\nfrom math import log\ndef reward(answer, row, weight=2.0):\n    return 1",
+        "def reward(*given):\n    return 1",
+        "try:\n    import numpy\nexcept ImportError:\n    pass\ndef reward(answer, row):\n    return 1",
+    ],
+)
+def test_what_may_work_is_taken(source: str, tmp_path: Path, sandbox: Sandbox) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(source)
+    (found,) = judge(own_verifier(path), ["x"], [{"reference": "y"}], sandbox)
+    assert found is not None
+    assert found.worth == 1.0

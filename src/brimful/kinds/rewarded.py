@@ -270,7 +270,7 @@ class RewardedRunData(ExampleRunData):
         sampled_s = time.perf_counter() - started_s
         pairs = [(ask.question, answer.text) for ask, answer in zip(asks, drawn, strict=True)]
         rewards = without_overlong(rules, self.judges.rewards(pairs), drawn)
-        told += odd_answers(number, self.judges.odd)
+        told += odd_answers(number, self.judges.odd, len(pairs))
         judged_s = time.perf_counter() - started_s - sampled_s
         found: dict[str, Any] = {"weights": weights, "rewards": rewards}
         needs_old = self.recipe.loss_options["rewards"]["old"]

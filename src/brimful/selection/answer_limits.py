@@ -85,15 +85,17 @@ def passed(rules: RewardsRecipe, rounds: Sequence[Mapping[str, float]]) -> Itera
             yield coded("B328", text)
 
 
-def odd_answers(number: int, odd: Mapping[str, Sequence[str]]) -> list[str]:
+def odd_answers(number: int, odd: Mapping[str, Sequence[str]], total: int) -> list[str]:
     """Return what is told of a round's odd answers (`Judges.odd`).
 
     Args:
         number: Number of the round, from 0.
         odd: Reasons by the name of what is odd.
+        total: Answers of the round.
     """
     return [
-        f"{plural(len(each), 'answer')} of round {number + 1} {_ODD[name]}; the first: {each[0]}"
+        f"{len(each):,} of the {plural(total, 'answer')} of round {number + 1} {_ODD[name]}; the"
+        f" first: {each[0]}"
         for name, each in odd.items()
         if each
     ]

@@ -5,6 +5,8 @@ worth. It runs in the sandbox, as it may run answers.
 import ast
 import json
 import math
+import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from brimful.verify.sandbox import Program, ProgramResult
 from brimful.verify.verifier import Verdict, VerdictStatus, Verifier
 
 FUNCTION = "reward"
+_THERE = sys.stdlib_module_names
 _WORTH = "Worth"
 """Name of the exception whose message is the reward. The harness raises it behind the user's file,
 which cannot change the harness.
@@ -39,17 +42,26 @@ def own_verifier(path: Path) -> Verifier:
     """Return the verifier that a file is.
 
     Raises:
-        RequestError: there is no such file, or no function `reward` in it.
+        RequestError: there is no such file, no function `reward` of two arguments in it, or it
+            imports what the sandbox has not.
     """
     try:
         source = path.read_text(encoding="utf-8")
-        found = ast.parse(source)
+        found = ast.parse(source, str(path))
     except (OSError, ValueError, SyntaxError) as error:
         raise RequestError(f"{path} cannot be read as a Python file: {error}") from error
-    if FUNCTION not in {each.name for each in found.body if isinstance(each, ast.FunctionDef)}:
+    functions = [each for each in found.body if isinstance(each, ast.FunctionDef)]
+    reward = {each.name: each for each in functions}.get(FUNCTION)
+    if reward is None or not _takes_two(reward.args):
         raise RequestError(
             f"{path} defines no function {FUNCTION}(answer, row), which returns what an answer is"
             " worth: a number, or True or False"
+        )
+    if absent := sorted({*_imported(found.body), *_imported(reward.body)} - _THERE):
+        raise RequestError(
+            f"{path} imports {', '.join(absent)}: it runs in the sandbox, which has Python's"
+            " standard library only. Do without, or make it an environment of the package"
+            " verifiers, which is not in the sandbox (docs/verifiers.md)."
         )
     return Verifier(
         f"As {path} says.",
@@ -58,6 +70,23 @@ def own_verifier(path: Path) -> Verifier:
         program=partial(_program, source),
         verdict=_verdict,
     )
+
+
+def _takes_two(arguments: ast.arguments) -> bool:
+    """Whether a function can be called with two values, one behind the other."""
+    places = len(arguments.posonlyargs) + len(arguments.args)
+    needed = places - len(arguments.defaults)
+    is_open = arguments.vararg is not None or places >= 2
+    return is_open and needed <= 2 and None not in arguments.kw_defaults
+
+
+def _imported(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the modules that statements import whatever happens."""
+    for each in body:
+        if isinstance(each, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in each.names)
+        elif isinstance(each, ast.ImportFrom):
+            yield "." * each.level + (each.module or "").partition(".")[0]
 
 
 def _program(source: str, answer: str, row: Json) -> Program:
