@@ -110,14 +110,16 @@ def main() -> int:
     parser.add_argument("--only", default="", help="configurations with these words in the name")
     parser.add_argument("--runs", type=int, default=3, help="of each configuration")
     arguments = parser.parse_args()
-    only = arguments.only
+    chosen = {name: spec for name, spec in configurations().items() if arguments.only in name}
+    if not chosen:
+        sys.exit(
+            f"no configuration has {arguments.only!r} in its name: {', '.join(configurations())}"
+        )
     torch.set_num_threads(1)
-    folder = Path(tempfile.mkdtemp())
     rows: list[dict[str, Any]] = []
-    for name, spec in configurations().items():
-        if only not in name:
-            continue
-        runs = [measured(spec, folder) for _ in range(arguments.runs)]
+    for name, spec in chosen.items():
+        with tempfile.TemporaryDirectory() as folder:
+            runs = [measured(spec, Path(folder)) for _ in range(arguments.runs)]
         truth = min(runs)
         trace = record_training(spec, config_of(spec), MICRO_BATCH)
         traced = trace.live_E()[: trace.marks["between steps"]].max()
@@ -133,7 +135,7 @@ def main() -> int:
         rows.append(row | {"error": error})
         print(json.dumps(rows[-1]), flush=True)
     worst = max(abs(row["error"]) for row in rows)
-    if not only:
+    if not arguments.only:
         print(write_record("ranks_traced", {"largest_error": worst, "runs": rows}))
     return int(worst > TOLERANCE)
 
