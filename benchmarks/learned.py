@@ -78,7 +78,9 @@ def main() -> None:
 
 
 def _brimful(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "brimful", *words], check=True)
+    done = subprocess.run([sys.executable, "-m", "brimful", *words], check=False)
+    if done.returncode:  # it said why
+        sys.exit(done.returncode)
 
 
 def _compared(recipe: Recipe, folder: Path) -> dict[str, Any]:

@@ -58,7 +58,9 @@ def main() -> None:
     def run(name: str, data: Path, columns: Sequence[str]) -> Path:
         words = [f"data.path={data}", *columns, *options.overrides, f"run.name={record}-{name}"]
         command = [sys.executable, "-m", "brimful", "run", options.recipe, *words]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+        if done.returncode:  # it said why
+            sys.exit(done.returncode)
         return runs_folder() / f"{record}-{name}"
 
     folds = write_folds(options.sms, runs_folder() / f"{record}-folds", options.folds)

@@ -64,7 +64,10 @@ def record(name: str) -> dict[str, Any]:
 
 def source(name: str) -> str:
     """Return the script that makes a record, with a link to the record."""
-    made_by = Path(record(name)["command"].split()[1]).name
+    _, script, *words = record(name)["command"].split()
+    made_by = Path(script).name
+    if made_by == "compare.py":
+        made_by += f" {words[0]}"
     return f"[`{MOVED.get(made_by, made_by)}`](../benchmarks/records/{name}.json)"
 
 
