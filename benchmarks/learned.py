@@ -5,9 +5,15 @@ or a chain of rounds' table with its tests.
     python benchmarks/learned.py wikitext2-small data.path=.../wikitext-2
     python benchmarks/learned.py okadfa-small data.path=.../wikitext-2 --gpt2 .../gpt2_bpe
     python benchmarks/learned.py okadfa-ablation data.path=.../wikitext-2
-    python benchmarks/learned.py code-offline
+    python benchmarks/learned.py code-offline evaluation.tasks=[code-syntax,bleu]
     python benchmarks/learned.py code-smollm2-study --gpteacher .../codegen-instruct.json.gz
-    python benchmarks/learned.py unit-rft-offline        # and unit-rft-smollm2
+        evaluation.tasks=[humaneval,mbpp,code-syntax,bleu]
+        "evaluation.data={humaneval: .../HumanEval.jsonl.gz, mbpp: .../mbpp.jsonl}"
+    python benchmarks/learned.py unit-rft-offline        # and unit-rft-smollm2, unit-conversion-small
+        evaluation.tasks=[unit-conversion,unit-conversion-guide]
+        "evaluation.data={unit-conversion-guide: .../unit_conversion/train.json}"
+
+The tasks named here are those that pages show of the records.
 
 Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run`, and finished ones are not made
 again: the same command goes on where it stopped. Each variant of a study is made in a process of its
@@ -74,7 +80,7 @@ def main() -> None:
     folder = phases.folder_of(recipe)
     is_table = (folder / STUDY_FILE).exists()
     values = _compared(recipe, folder) if is_table else _scored(words, folder, options.gpt2)
-    print(write_record(RECORDS.get(options.recipe, f"learn-{options.recipe}"), values))
+    print(write_record(RECORDS.get(recipe.name, f"learn-{recipe.name}"), values))
 
 
 def _brimful(*words: str) -> None:
