@@ -29,6 +29,13 @@ class Finished:
     memory_bytes: int
 
 
+def limits_of(cpu_limit_s: int) -> tuple[int, int]:
+    """Limits of RLIMIT_CPU that end a process with SIGXCPU; at the hard one the kernel sends
+    SIGKILL, as it does where memory runs out.
+    """
+    return cpu_limit_s, cpu_limit_s + 2
+
+
 def brimful(words: Sequence[str], folder: Path, cpu_limit_s: int | None = None) -> Finished:
     """Run the command, with cache and runs in a folder and without a network."""
     kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
@@ -42,7 +49,7 @@ def brimful(words: Sequence[str], folder: Path, cpu_limit_s: int | None = None) 
             stderr=errors,
         )
         if cpu_limit_s is not None:
-            resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, limits_of(cpu_limit_s))
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - start_s
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -38,7 +38,7 @@ from typing import Any
 
 import yaml
 
-from fresh_process import brimful
+from fresh_process import brimful, limits_of
 
 DEVICE = "NVIDIA H200"
 BLOCKS, MOST_BLOCKS = 4, 10
@@ -126,7 +126,8 @@ def peaks(number: int, seed: int, cpu_limit_s: int, known: Mapping[str, Mapping[
         results.append({"type": name, "kind": kinds[name], **told})
         print(json.dumps(results[-1]), flush=True)
     errors = [abs(row[way]["error"]) for row in results for way in ("lora", "full") if way in row]
-    about = {"seed": seed, "types": number, "compared": len(errors), "largest_error": max(errors)}
+    largest = max(errors, default=None)
+    about = {"seed": seed, "types": number, "compared": len(errors), "largest_error": largest}
     print(json.dumps(about))
     print(write_record("model_types_peaks", {"summary": about, "types": results}))
 
@@ -193,7 +194,7 @@ def _forked(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+        resource.setrlimit(resource.RLIMIT_CPU, limits_of(cpu_limit_s))
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
@@ -206,9 +207,17 @@ def _forked(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
     if told:
         result: dict[str, Any] = json.loads(told)
         return result
-    late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
-    why = f"no answer within {cpu_limit_s} CPU s" if late else f"ended with status {status}"
-    return {"year": year_of(name), "refused": why}
+    return {
+        "year": year_of(name),
+        "refused": _ended(os.waitstatus_to_exitcode(status), cpu_limit_s),
+    }
+
+
+def _ended(code: int, cpu_limit_s: int) -> str:
+    """Why a process gave no answer, by its exit code."""
+    if code == -signal.SIGXCPU:
+        return f"no answer within {cpu_limit_s} CPU s"
+    return f"ended with {code if code >= 0 else signal.Signals(-code).name}"
 
 
 def _words(kind: str, folder: str, context: int | None) -> list[str]:
@@ -233,7 +242,7 @@ def _ask(words: Sequence[str], folder: Path, cpu_limit_s: int) -> dict[str, Any]
     done = brimful(["plan", *words, "--json"], folder, cpu_limit_s)
     took = {"cpu_s": round(done.cpu_s, 1)}
     if done.code < 0:
-        return {**took, "refused": f"no answer within {cpu_limit_s} CPU s"}
+        return {**took, "refused": _ended(done.code, cpu_limit_s)}
     if done.code == 2 or not done.said:
         return {**took, "refused": " ".join(done.errors.split())[-400:]}
     (device,) = json.loads(done.said)["devices"]
