@@ -9,6 +9,7 @@ import pytest
 
 from brimful.base.env import WHOLE_HEAP
 from compare import KINDS, comparison
+from contestants.preferences import GATE
 from contestants.process import KEPT, allocator_variables, and_memory_kept, fastest, setting
 from contestants.rounds import Comparison, Found, result
 
@@ -88,3 +89,16 @@ def test_every_kind_is_judged_by_contestants_that_it_has(name: str) -> None:
 
     assert kind.missing(kind.names) == set()
     assert set(kind.judged_by) <= set(kind.names)
+
+
+@pytest.mark.parametrize(("loss", "is_valid"), [(0.402, True), (0.41, False), (0.39, False)])
+def test_preferences_count_where_held_out_pairs_have_the_loss_of_fp32(
+    loss: float, is_valid: bool
+) -> None:
+    """However far losses of steps are apart, which bf16 rounds."""
+    losses = {"brimful": [0.7, 0.6], GATE: [0.69, 0.5]}
+    told = {"brimful": {"held_out_loss": loss}, GATE: {"held_out_loss": 0.4}}
+
+    judged = comparison("preferences").judge("brimful", Found({}, losses, {}, told))
+
+    assert judged == {"losses": [0.7, 0.6], "gate": GATE, "valid": is_valid}
