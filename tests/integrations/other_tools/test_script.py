@@ -180,6 +180,49 @@ def test_what_a_trainer_is_for_is_known_where_its_defaults_are_kept(
     assert method != "dpo" or recipe["preference"]["beta"] == (0.2 if is_older else 0.1)
 
 
+def test_arguments_in_dictionaries_are_read(tmp_path: Path) -> None:
+    """As in the script that came with Phi-3."""
+    path = tmp_path / "train.py"
+    text = """
+training = {"per_device_train_batch_size": 4, "learning_rate": 5.0e-06, "output_dir": "./o"}
+adapter = {"r": 4, "target_modules": "all-linear", "modules_to_save": None}
+model_kwargs = dict(use_cache=False, torch_dtype=torch.bfloat16)
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", **model_kwargs)
+SFTTrainer(
+    model=model, args=TrainingArguments(**training), peft_config=LoraConfig(**adapter),
+    max_seq_length=512,
+)
+"""
+
+    job = _read(path, text).job
+
+    assert job is not None
+    assert job.adapter is not None
+    assert (job.micro_batch, job.weights, job.sequence_length) == (4, "bf16", 512)
+    assert (job.adapter.rank, job.adapter.dropout) == (4, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ("args=parser.parse_args()", "args"),
+        ("args=SFTConfig('out', **settings['train'])", "further_arguments"),
+    ],
+)
+def test_arguments_that_only_a_run_knows_are_told_and_their_place_may_be_taken(
+    tmp_path: Path, arguments: str, key: str
+) -> None:
+    path = tmp_path / "train.py"
+
+    read = _read(path, f'SFTTrainer("Qwen/Qwen2.5-0.5B", {arguments})\n')
+
+    assert [each.key for each in read.unknown] == [key]
+    changes = [f"{key}=null", "per_device_train_batch_size=2"]
+    job = read_file(path, "trl", changes).job
+    assert job is not None
+    assert job.micro_batch == 2
+
+
 def test_rewards_are_known_by_their_trainer(tmp_path: Path) -> None:
     text = 'GRPOTrainer("HuggingFaceTB/SmolLM2-135M", args=GRPOConfig(output_dir="out"))\n'
 

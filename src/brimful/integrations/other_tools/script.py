@@ -52,6 +52,7 @@ _UNSLOTH = {
 _OF_TRAINERS = {
     "": "model_name_or_path",
     "model": "model_name_or_path",
+    "args": "args",
     **{name: name for name in ("max_length", "max_seq_length", "packing", "beta", "loss_type")},
 }
 """Before TRL 0.20 trainers took what their configs take now."""
@@ -94,6 +95,8 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
 }
+_FURTHER = "further_arguments"
+"""Key of what a script hands over as `**NAME` and only a run knows: no tool has it."""
 _STANDBY = "UNSLOTH_VLLM_STANDBY"
 _BUILDERS = ("json", "csv", "parquet")
 """What `load_dataset` calls files that are read as rows."""
@@ -131,7 +134,7 @@ def values_of(path: Path, text: str) -> JsonDict:
     """
     names: JsonDict = {}
     keys: JsonDict = {}
-    config: JsonDict = {}
+    config: JsonDict | None = None
     alone: JsonDict = {}
     for node in _up_to_the_last_trainer(_parsed(path, text)):
         if isinstance(node, ast.Assign):
@@ -144,7 +147,9 @@ def values_of(path: Path, text: str) -> JsonDict:
         elif (known := _known(node)) is not None:
             keys |= dict(_said(node, names, known[0]))
             alone |= known[1]
-    found = alone | keys | config
+    if config is not None:
+        keys.pop("args", None)
+    found = alone | keys | (config or {})
     if "trl_command" not in found:
         raise RecipeError(
             f"{path} calls none of {', '.join(_TRAINERS)}: of scripts and notebooks only those of"
@@ -197,7 +202,16 @@ def _code(text: str) -> str:
 
 
 def _arguments(call: ast.Call, names: Json) -> JsonDict:
-    return {each.arg: _value(each.value, names) for each in call.keywords if each.arg}
+    """Return the arguments with names. Those that a dictionary holds are among them; where it is
+    not known, it is one of its own.
+    """
+    found: JsonDict = {}
+    for each in call.keywords:
+        value = _value(each.value, names)
+        if each.arg is None and not isinstance(value, dict):
+            value = {_FURTHER: value}
+        found |= {each.arg: value} if each.arg else value
+    return found
 
 
 def _configured(call: ast.Call, names: Json) -> Iterator[tuple[str, Any]]:
@@ -227,6 +241,8 @@ def _said(call: ast.Call, names: Json, renamed: Texts) -> Iterator[tuple[str, An
     if call.args:
         said |= {"": _value(call.args[0], names)}
     for name, value in said.items():
+        if name == _FURTHER:
+            yield name, value
         if isinstance(value, _DataSet) and name == "train_dataset":
             yield from value.keys()
         is_model = renamed.get(name) == "model_name_or_path"
@@ -249,6 +265,8 @@ def _value(node: ast.expr, names: Json) -> Any:
             found = names.get(node.id, found)
         case ast.Attribute(value=ast.Name(id="torch")):
             found = node.attr
+        case ast.Call(func=ast.Name(id="dict"), args=[]):
+            found = _arguments(node, names)
         case ast.Call() | ast.Subscript():
             found = _data_set(node, names) or found
         case ast.List() | ast.Tuple():
