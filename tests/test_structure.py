@@ -67,7 +67,7 @@ ROOM_NODES = {
     "evaluation": 31_700,
     "kinds": 16_050,
     "rehearsal": 39_700,
-    "integrations": 45_400,
+    "integrations": 45_550,
     "report": 98_100,
     "chains": 39_500,
     "notebook": 8_500,

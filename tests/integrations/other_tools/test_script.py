@@ -180,6 +180,41 @@ def test_what_a_trainer_is_for_is_known_where_its_defaults_are_kept(
     assert method != "dpo" or recipe["preference"]["beta"] == (0.2 if is_older else 0.1)
 
 
+def test_of_a_notebook_commands_and_cells_in_other_languages_are_left_out(tmp_path: Path) -> None:
+    """A command goes on in lines of its own."""
+    cells = [
+        "%%bash\nTAG=$(command -v x) || {\n exit 01; }",
+        "#@title Install\n%%capture\nif True:\n    !pip install a \\\n        'b>=1' \\\n    c\nelse:\n    x = 1",
+        '%%writefile data.txt\n{"a": 01',
+        'args = SFTConfig(\n    per_device_train_batch_size = 2)\nSFTTrainer("a/b", args = args)',
+    ]
+    path = tmp_path / "train.ipynb"
+    text = json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in cells]})
+
+    job = _read(path, text).job
+
+    assert job is not None
+    assert (job.model, job.micro_batch) == ("a/b", 2)
+
+
+def test_embeddings_among_the_layers_of_unsloths_adapters_are_trained_whole(tmp_path: Path) -> None:
+    """As in its notebooks on continued pre-training, with its own trainer."""
+    text = """
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/mistral-7b-v0.3")
+model = FastLanguageModel.get_peft_model(
+    model, r = 128, target_modules = ["q_proj", "embed_tokens", "lm_head"])
+trainer = UnslothTrainer(model = model, args = UnslothTrainingArguments(
+    per_device_train_batch_size = 2, embedding_learning_rate = 1e-5))
+"""
+
+    job = _read(tmp_path / "train.py", text).job
+
+    assert job is not None
+    assert job.adapter is not None
+    assert (job.adapter.targets, job.adapter.saved) == ("q_proj", "embed_tokens,lm_head")
+    assert (job.micro_batch, job.sequence_length) == (2, 2048)
+
+
 def test_arguments_in_dictionaries_are_read(tmp_path: Path) -> None:
     """As in the script that came with Phi-3."""
     path = tmp_path / "train.py"

@@ -5,6 +5,7 @@ training, as the keys of a file. Nothing of it is run.
 import ast
 import json
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ _COMMANDS = ("sft", "dpo", "kto", "grpo")
 """TRL's commands, each of which has a Config and a Trainer of its name."""
 _CONFIGS = {f"{name.upper()}Config": name for name in _COMMANDS}
 _TRAINERS = {f"{name.upper()}Trainer": name for name in _COMMANDS}
+_CONFIGS["UnslothTrainingArguments"] = _TRAINERS["UnslothTrainer"] = "sft"
 _ARGUMENTS = "TrainingArguments"
 _GIVEN = {
     "learning_rate": hf.DEFAULTS["learning_rate"].value,
@@ -97,6 +99,8 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _FURTHER = "further_arguments"
 """Key of what a script hands over as `**NAME` and only a run knows: no tool has it."""
+_OTHER_LANGUAGE = re.compile(r"\s*%%(?!capture\b|time\b|timeit\b|prun\b)")
+"""How a cell begins that is not Python, or is only written to a file."""
 _STANDBY = "UNSLOTH_VLLM_STANDBY"
 _BUILDERS = ("json", "csv", "parquet")
 """What `load_dataset` calls files that are read as rows."""
@@ -194,11 +198,24 @@ def _named(target: ast.expr, value: ast.expr, names: Json) -> Iterator[tuple[str
 def _code(text: str) -> str:
     """Return the code of a notebook without what IPython alone understands."""
     cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-    lines = [line for cell in cells for line in [*"".join(cell).splitlines(), ""]]
-    return "\n".join(
-        line[: len(line) - len(line.lstrip())] + "pass" if line.lstrip()[:1] in ("!", "%") else line
-        for line in lines
-    )
+    return "\n".join(line for cell in cells for line in [*_python("".join(cell)), ""])
+
+
+def _python(cell: str) -> Iterator[str]:
+    """Yield the lines of a cell; commands are left out with the lines in which they go on, and so
+    is a cell in another language.
+    """
+    if _OTHER_LANGUAGE.match(cell):
+        return
+    goes_on = False
+    for line in cell.splitlines():
+        is_command = line.lstrip()[:1] in ("!", "%")
+        if goes_on:
+            yield ""
+        else:
+            indent = line[: len(line) - len(line.lstrip())]
+            yield f"{indent}pass" if is_command else line
+        goes_on = (goes_on or is_command) and line.rstrip().endswith("\\")
 
 
 def _arguments(call: ast.Call, names: Json) -> JsonDict:

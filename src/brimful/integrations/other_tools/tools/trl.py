@@ -115,6 +115,7 @@ DTYPES: dict[Any, Literal["fp32", "bf16", "fp16", "published"]] = {
 }
 PEFT_LINEAR = "all-linear of peft"
 """Value of the fact "adapter targets" where peft itself is asked for all linear layers."""
+_ENDS = ("embed_tokens", "lm_head")
 USUAL_TARGETS = "usual"
 """Value of the fact "adapter targets" where peft chooses the layers by the type of the model."""
 
@@ -189,7 +190,10 @@ def _adapter(settings: Settings) -> Lora | None:
     if not settings.flag("use_peft"):
         return None
     given = settings["lora_target_modules"]
-    targets = USUAL_TARGETS if is_off(given) else ",".join(settings.names("lora_target_modules"))
+    named = () if is_off(given) else settings.names("lora_target_modules")
+    # Unsloth trains these whole.
+    whole = [each for each in named if each in _ENDS] if settings.flag("unsloth") else []
+    targets = ",".join(each for each in named if each not in whole) or USUAL_TARGETS
     targets = PEFT_LINEAR if targets == "all-linear" else targets
     return Lora(
         settings.count("lora_r"),
@@ -197,7 +201,7 @@ def _adapter(settings: Settings) -> Lora | None:
         settings.share("lora_dropout"),
         "fp32" if _quantize(settings) == "none" or _casts_norms(settings) else "bf16",
         settings.flag("use_dora"),
-        saved=",".join(settings.names("lora_modules_to_save")),
+        saved=",".join([*settings.names("lora_modules_to_save"), *whole]),
     )
 
 
@@ -445,7 +449,7 @@ TOOL = Tool(
         env trust_remote_code model_revision router_aux_loss_coef chat_template_path
         chat_template dataset_text_field dataset_kwargs dataset_num_proc eos_token
         pad_token truncation_mode shuffle_dataset pad_to_multiple_of eval_packing
-        lora_task_type dataset_config dataset_test_split
+        lora_task_type dataset_config dataset_test_split embedding_learning_rate
         dataset_streaming ignore_bias_buffers datasets streaming test_split_size
         dataset_mixture config disable_dropout temperature top_p top_k min_p
         repetition_penalty epsilon epsilon_high delta scale_rewards reward_weights
