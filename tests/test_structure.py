@@ -65,7 +65,7 @@ ROOM_NODES = {
     "verify": 19_900,
     "selection": 12_350,
     "evaluation": 31_700,
-    "kinds": 16_050,
+    "kinds": 16_100,
     "rehearsal": 39_700,
     "integrations": 45_550,
     "report": 98_100,

@@ -96,9 +96,7 @@ WARNINGS: Texts = {
 }
 """What each code is about."""
 
-ALWAYS_TOLD = frozenset(
-    {"B201", "B205", "B215", "B216", "B217", "B218", "B219", "B220", "B221", "B222", "B223"}
-)
+ALWAYS_TOLD = frozenset(("B201", "B205", "B327", *(f"B{number}" for number in range(215, 224))))
 """What no limit of lines hides: data are lost, cut, unread, or learned otherwise than they say."""
 
 _CODED = re.compile(r"B\d{3}: ")

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from brimful.base.arrays import Floats32, Ints
-from brimful.base.warning_codes import all_coded
+from brimful.base.warning_codes import all_coded, as_note
 from brimful.data.batches import MicroBatch
 from brimful.data.bins import offsets_of, spread_evenly
 from brimful.data.example_batches import ExampleBatch, ExampleSequences, Layout, pairs_of
@@ -221,7 +221,8 @@ class JudgedRunData(PairRunData):
             )
         counts = int((signs_A > 0).sum()), int((signs_A < 0).sum())
         last = lines[-1].replace("example", "answer")
-        return [*lines[:-1], *told, *all_coded("B327", unbalanced(rules, *counts)), last]
+        notes = map(as_note, all_coded("B327", unbalanced(rules, *counts)))
+        return [*lines[:-1], *told, *notes, last]
 
 
 def unbalanced(rules: PreferenceRecipe, desired: int, others: int) -> Iterator[str]:
