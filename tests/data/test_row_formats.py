@@ -117,6 +117,23 @@ def test_a_system_column_is_a_system_message_of_every_format(
     assert (entries["system"].count, {*entries} - {"marked"}) == (1, {"system"})
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [ASK, ANSWER]},
+        {"prompt": "a", "completion": "b"},
+        {"instruction": "a", "output": "b"},
+    ],
+)
+def test_a_column_without_a_name_is_one_that_nothing_reads(
+    data_recipe: Make, row: JsonDict
+) -> None:
+    """As pandas writes its index."""
+    examples, entries = account_of(data_recipe("x"), {"": "0"} | row)
+    assert (len(examples), [*entries]) == (1, ["columns"])
+    assert "not learned: one without a name (1)" in entries["columns"].text
+
+
 def test_a_system_column_beside_another_system_message_is_told(data_recipe: Make) -> None:
     """Unless both say the same."""
     rows = [{"messages": SYSTEM_ASKED, "system": text} for text in ("Be long.", "Be short.")]

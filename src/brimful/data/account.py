@@ -188,8 +188,9 @@ class AccountEntry:
         if self.total:
             share = f"({self.count / self.total:.0%})"
             count = f"{self.count:,} of {plural(self.total, unit)} {share}"
-        names = listed([*self.names], _LISTED)
-        counted = listed([f"{name} ({times:,})" for name, times in self.names.items()], _LISTED)
+        called = {name or "one without a name": times for name, times in self.names.items()}
+        names = listed([*called], _LISTED)
+        counted = listed([f"{name} ({times:,})" for name, times in called.items()], _LISTED)
         longest = clause(self.longest, f" (the longest has {self.longest:,} tokens)")
         told, remedy = (
             text.format(

@@ -304,8 +304,9 @@ def _taken(
             )
         formats[tuple(row)] = found
     name, columns = formats[tuple(row)]
-    if name in _SYSTEM_SINCE and row.get(columns.get("system", "")):
-        intake.account.add("system", where, columns["system"])
+    system = columns.get("system")
+    if name in _SYSTEM_SINCE and system is not None and row.get(system):
+        intake.account.add("system", where, system)
     parts = _parts(reading.formats[name], columns, row, where, intake)
     return None if parts is None else reading.made(parts, row, where)
 
