@@ -1,6 +1,8 @@
 """What the phases of whole recipes take, for their plan and beside what they took."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -62,6 +64,19 @@ def test_without_a_limit_a_built_in_corpus_is_asked_as_a_whole() -> None:
     unread = _job("unit-rft-smollm2", "rft.questions.path=questions.jsonl", *changes)
     assert "rft.questions.max_questions=N" in _phase(unread, SAMPLING).about
     assert unread.predicted == {}
+
+
+@pytest.mark.parametrize("changes", [[], ["method=dpo"]], ids=["examples", "pairs"])
+def test_questions_of_a_file_are_counted_in_it(tmp_path: Path, changes: list[str]) -> None:
+    questions = tmp_path / "questions.jsonl"
+    rows = ({"question": f"{number} hours in minutes?", "answer": "60"} for number in range(12))
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [f"rft.questions.path={questions}", *changes]
+
+    job = _job("unit-rft-smollm2", *asked, "rft.questions.max_questions=1000")
+    assert "48 answers of the student to 12 questions" in _phase(job, SAMPLING).about
+    job = _job("unit-rft-smollm2", *asked, "rft.questions.max_questions=5")
+    assert "20 answers of the student to 5 questions" in _phase(job, SAMPLING).about
 
 
 def test_questions_of_a_file_are_counted_beside_those_of_a_corpus() -> None:

@@ -233,7 +233,7 @@ def _samples(
     recipe: Recipe, rft: RftRecipe, trained: PlannedTraining | None, drawings: int
 ) -> Iterator[JobPhase]:
     """What is drawn by the student or the teacher, and judged."""
-    sampled = _sampled(rft)
+    sampled = _sampled(recipe, rft)
     if sampled is None or trained is None:
         yield JobPhase(SAMPLING, _UNREAD if sampled is None else "not known", None)
         return
@@ -351,9 +351,9 @@ def _writing(
     )
 
 
-def _sampled(rft: RftRecipe) -> Texts | None:
+def _sampled(recipe: Recipe, rft: RftRecipe) -> Texts | None:
     """What one round draws with one seed; None where the number of questions is not known yet."""
-    questions = num_questions(rft)
+    questions = num_questions(recipe, rft.questions)
     if questions is None:
         return None
     verdict = "program" if rft.verifier in PROGRAM_VERIFIERS else "number"

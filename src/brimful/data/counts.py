@@ -18,8 +18,9 @@ from brimful.base.kept_values import shipped_table
 from brimful.base.text import plural
 from brimful.base.types import JsonDict
 from brimful.base.units import format_bytes
-from brimful.recipe import DataRecipe, Recipe, RftRecipe
+from brimful.recipe import DataRecipe, Recipe
 from brimful.recipe.data import PACKED_ENDS, TABLE_ENDS
+from brimful.recipe.rft import QuestionsRecipe
 
 if TYPE_CHECKING:
     from brimful.data.rows import Row
@@ -102,7 +103,7 @@ def count(recipe: Recipe) -> Counted | None:
         return None
     train, held = _limited(found["train"], data), {}
     if recipe.rft is not None and recipe.kind.compares_answers:
-        questions = num_questions(recipe.rft)
+        questions = num_questions(recipe, recipe.rft.questions)
         if questions is None:
             return None
         pairs = questions * recipe.rft.pairs_per_prompt * recipe.rft.rounds
@@ -126,18 +127,35 @@ def not_here(data: DataRecipe) -> list[str]:
     return [path for path in files if not Path(path).expanduser().exists()]
 
 
-def num_questions(rft: RftRecipe) -> int | None:
-    """Return how many questions a round asks; None where that is not known without reading them."""
+def num_questions(recipe: Recipe, asked: QuestionsRecipe) -> int | None:
+    """Return how many questions a round asks; None where that is not known without reading them.
+
+    Args:
+        recipe: Whose rounds ask.
+        asked: Its questions.
+    """
+    known = _known_questions(recipe, asked)
+    if known is None or asked.max_questions is None:
+        return asked.max_questions if known is None else known
+    return min(known, asked.max_questions)
+
+
+def _known_questions(recipe: Recipe, asked: QuestionsRecipe) -> int | None:
     from brimful.data.conversion import NUM_ROWS  # noqa: PLC0415 - for rounds alone
 
-    asked = rft.questions
-    if asked.max_questions is not None:
-        return asked.max_questions
     if str(asked.path).startswith(_CONVERSION):
         return NUM_ROWS[asked.split]
-    if isinstance(asked.path, str):
-        return published_rows(asked.path, asked.config_name, [asked.split])
-    return None
+    if isinstance(asked.path, str) and (
+        published := published_rows(asked.path, asked.config_name, [asked.split])
+    ):
+        return published
+    data = DataRecipe(**asked.model_dump(include={"path", "config_name", "format", "columns"}))
+    as_examples = recipe.model_copy(update={"method": "sft", "data": data})
+    try:
+        looks = [_looked_into(path, as_examples)[0] for path in data.paths]
+        return round(sum(found[asked.split].rows for found in looks))
+    except (BrimfulError, OSError, NotKnownYet, KeyError):
+        return None
 
 
 def bytes_per_token(recipe: Recipe) -> float:
