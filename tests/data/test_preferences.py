@@ -68,6 +68,16 @@ def answers_of(pair: Preference) -> tuple[str, str]:
             id="trl, implicit prompt",
         ),
         pytest.param(
+            {"prompt": ASK, "chosen": "Red.", "rejected": "Dog."},
+            ASKED,
+            id="a message and texts",
+        ),
+        pytest.param(
+            {"prompt": None, "chosen": [ASK, BETTER], "rejected": [ASK, WORSE]},
+            ASKED,
+            id="whole conversations beside an empty column",
+        ),
+        pytest.param(
             {"prompt": [ASK], "chosen": [ASK, BETTER], "rejected": [ASK, WORSE]},
             ASKED,
             id="prompt and whole conversations",
@@ -211,8 +221,10 @@ def test_answers_of_several_messages_are_compared_as_a_whole(data_recipe: Make) 
         },
         {"prompt": "q", "chosen": "a", "rejected": None},
         {"chosen": [ASK, BETTER], "rejected": [ASK]},
+        {"prompt": None, "chosen": "a", "rejected": "b"},
+        {"prompt": 7, "chosen": [BETTER], "rejected": [WORSE]},
     ],
-    ids=["prompts differ", "no text", "no answer"],
+    ids=["prompts differ", "no text", "no answer", "no prompt", "a number as prompt"],
 )
 def test_bad_pairs_are_refused_or_dropped(
     data_recipe: Make, row: JsonDict, refuses: Refuses

@@ -186,9 +186,23 @@ def _num_shared(first: Sequence[Any], second: Sequence[Any]) -> int:
 
 
 def _to_prompt(row: Json, where: str, intake: Intake) -> _Both | None:
-    if not all(isinstance(row[name], str) for name in ("prompt", *_ANSWERS)):
-        return _to_messages(row, row["prompt"], where, intake)
-    return _to_texts(row, row["prompt"], where, intake)
+    prompt = row["prompt"]
+    if isinstance(prompt, dict):  # one message
+        prompt = [prompt]
+    if not isinstance(prompt, str | list) and any(map(_is_alone, map(row.get, _ANSWERS))):
+        raise DataError(
+            f"{where}: field 'prompt' holds {prompt!r:.60} ({type(prompt).__name__}), expected text"
+            " or a list of messages. Correct or remove the row."
+        )
+    if not all(isinstance(each, str) for each in (prompt, *map(row.get, _ANSWERS))):
+        return _to_messages(row, prompt, where, intake)
+    return _to_texts(row, prompt, where, intake)
+
+
+def _is_alone(answer: object) -> bool:
+    """Whether an answer has no prompt before it."""
+    first = answer[0] if isinstance(answer, list) and answer else answer
+    return not isinstance(first, dict) or is_answer(first)
 
 
 def _to_conversation(row: Json, where: str, intake: Intake) -> _Both | None:
