@@ -57,7 +57,7 @@ ROOM_NODES = {
     "model": 40_750,
     "planning": 72_500,
     "runs": 15_000,
-    "data": 83_100,
+    "data": 83_150,
     "training": 45_500,
     "mirror": 16_500,
     "generation": 32_200,

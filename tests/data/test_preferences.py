@@ -223,8 +223,9 @@ def test_answers_of_several_messages_are_compared_as_a_whole(data_recipe: Make) 
         {"chosen": [ASK, BETTER], "rejected": [ASK]},
         {"prompt": None, "chosen": "a", "rejected": "b"},
         {"prompt": 7, "chosen": [BETTER], "rejected": [WORSE]},
+        {"conversations": None, "chosen": BETTER, "rejected": WORSE},
     ],
-    ids=["prompts differ", "no text", "no answer", "no prompt", "a number as prompt"],
+    ids=["prompts differ", "no text", "no answer", "no prompt", "a number", "no conversation"],
 )
 def test_bad_pairs_are_refused_or_dropped(
     data_recipe: Make, row: JsonDict, refuses: Refuses
@@ -232,6 +233,8 @@ def test_bad_pairs_are_refused_or_dropped(
     good = [{"chosen": [ASK, BETTER], "rejected": [ASK, WORSE]}]
     if "prompt" in row:
         good = [{"prompt": "q", "chosen": "a", "rejected": "b"}]
+    if "conversations" in row:
+        good = [{"conversations": [ASK], "chosen": BETTER, "rejected": WORSE}]
     with refuses(DataError, names=["row 2", "data.bad_rows=drop"]):
         pairs_of(data_recipe("x"), *good, row)
     pairs, account = pairs_of(data_recipe("x", bad_rows="drop"), *good * 10, row)

@@ -189,14 +189,22 @@ def _to_prompt(row: Json, where: str, intake: Intake) -> _Both | None:
     prompt = row["prompt"]
     if isinstance(prompt, dict):  # one message
         prompt = [prompt]
-    if not isinstance(prompt, str | list) and any(map(_is_alone, map(row.get, _ANSWERS))):
-        raise DataError(
-            f"{where}: field 'prompt' holds {prompt!r:.60} ({type(prompt).__name__}), expected text"
-            " or a list of messages. Correct or remove the row."
-        )
+    _refuse_no_prompt(row, prompt, where)
     if not all(isinstance(each, str) for each in (prompt, *map(row.get, _ANSWERS))):
         return _to_messages(row, prompt, where, intake)
     return _to_texts(row, prompt, where, intake)
+
+
+def _refuse_no_prompt(row: Json, prompt: object, where: str) -> None:
+    """Raise DataError if answers stand alone, and the column of what is before them holds no such
+    thing.
+    """
+    if not isinstance(prompt, str | list) and any(map(_is_alone, map(row.get, _ANSWERS))):
+        name = "prompt" if "prompt" in row else "conversations"
+        raise DataError(
+            f"{where}: field {name!r} holds {prompt!r:.60} ({type(prompt).__name__}), expected text"
+            " or a list of messages. Correct or remove the row."
+        )
 
 
 def _is_alone(answer: object) -> bool:
@@ -206,6 +214,7 @@ def _is_alone(answer: object) -> bool:
 
 
 def _to_conversation(row: Json, where: str, intake: Intake) -> _Both | None:
+    _refuse_no_prompt(row, row["conversations"], where)
     return _to_messages(row, row["conversations"], where, intake)
 
 
