@@ -159,7 +159,9 @@ def test_rounds_sample_verify_and_train_and_end_in_one_table(chain: Chain) -> No
     assert all(f"| {name} " in table for name in ("base", "sft", "rft-1", "rft-2"))
     assert "Validation loss" not in table, "every variant holds out examples of its own"
     phases = {entry["name"]: entry for entry in read_json(folder / "study.json")["phases"]}
-    assert {*phases} == {"training", "sampling", "task answers"}
+    assert {*phases} == {"training", "sampling", "verifying", "task answers"}
+    assert phases["sampling"]["about"].startswith("2 x 72 answers of the student to 12 questions")
+    assert phases.pop("verifying")["measured_s"] is None  # it is done beside the sampling
     assert all(entry["measured_s"] > 0 for entry in phases.values())
     assert phases["training"]["low_s"] < phases["training"]["expected_s"]
     assert "predicted beside measured" in (folder / "study.html").read_text()
