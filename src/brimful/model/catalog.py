@@ -457,7 +457,7 @@ def _local_file(name_or_path: str) -> Path | None:
     if path.is_dir():
         raise PlanError(
             f"folder {name_or_path!r} has no config.json; a model folder has one beside its"
-            " weights."
+            " weights. In a run's folder that is model/."
         )
     if path.suffix == ".json" or not _HUB_ID.fullmatch(name_or_path):
         raise PlanError(nowhere)
