@@ -69,7 +69,7 @@ ROOM_NODES = {
     "rehearsal": 39_700,
     "integrations": 45_550,
     "report": 98_100,
-    "chains": 39_500,
+    "chains": 39_550,
     "notebook": 8_500,
     "faces": 17_500,
     "prove": 13_000,

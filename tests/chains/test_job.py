@@ -10,6 +10,7 @@ from tests.planning.test_writing import PLAN
 
 from brimful.chains.job import PlannedTraining, job_of
 from brimful.chains.phases import recipes_to_plan
+from brimful.data.counts import num_questions
 from brimful.hardware import catalog
 from brimful.planning.job import (
     ANSWERS,
@@ -30,7 +31,8 @@ from brimful.report.table import terminal_lines
 
 def _job(name: str, *changes: str, plan: Plan = PLAN) -> WholeJob:
     recipe = load(name, list(changes))
-    return job_of(recipe, {each: PlannedTraining(recipe, plan) for each in recipes_to_plan(recipe)})
+    trained = {each: PlannedTraining(recipe, plan) for each in recipes_to_plan(recipe)}
+    return job_of(recipe, trained, num_questions(recipe))
 
 
 def _phase(job: WholeJob, name: str) -> JobPhase:
@@ -119,7 +121,9 @@ def test_programs_take_longer_to_verify_than_numbers(verifier: str) -> None:
 def test_a_variant_without_a_plan_is_left_out_with_the_reason() -> None:
     recipe = load("code-smollm2-study")
     trained = {name: PlannedTraining(recipe, PLAN) for name in recipes_to_plan(recipe)}
-    job = job_of(recipe, {**trained, "qlora-16": Unplanned(catalog.get("T4"), "no kernels here")})
+    job = job_of(
+        recipe, {**trained, "qlora-16": Unplanned(catalog.get("T4"), "no kernels here")}, None
+    )
     assert (job.worst.title, job.worst.about) == ("training of qlora-16", "no kernels here")
     assert job.verdict == "does not fit"
     assert "5 models, the base among them" in _phase(job, ANSWERS).about

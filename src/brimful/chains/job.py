@@ -11,7 +11,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.chains.phases import SFT, BaseScores, Member, RoundSampling, phases_of
-from brimful.data.counts import num_questions, published_rows
+from brimful.data.counts import published_rows
 from brimful.planning.cost import PARTS, Conditions, total_time, whole_run
 from brimful.planning.job import (
     ANSWERS,
@@ -138,13 +138,14 @@ Alike = Mapping[str, PlannedTraining | Unplanned]
 """Plans of a job's trainings, by variant of a study; all trainings of rounds share that of ""."""
 
 
-def job_of(recipe: Recipe, trained: Alike, planned: str = "") -> WholeJob:
+def job_of(recipe: Recipe, trained: Alike, questions: int | None, planned: str = "") -> WholeJob:
     """Return the phases of a recipe's job with what they take.
 
     Args:
         recipe: The whole one.
         trained: Plans of trainings, by variant of a study, or by the name of a recipe that is
             trained first; "" is the training itself.
+        questions: Asked in a round; None: not known yet, or there are no rounds.
         planned: The variant whose plan is shown.
 
     Raises:
@@ -155,7 +156,7 @@ def job_of(recipe: Recipe, trained: Alike, planned: str = "") -> WholeJob:
     drawings = sum(isinstance(phase, RoundSampling) for phase in found)
     beside: list[JobPhase] = []
     if recipe.rft is not None:
-        beside += _samples(recipe, recipe.rft, _one(trained, ""), drawings)
+        beside += _samples(recipe.rft, _one(trained, ""), drawings, questions)
     has_base = any(isinstance(phase, BaseScores) for phase in found)
     beside += _answers(recipe, runs, trained, has_base=has_base)
     known = {name: each for name, each in trained.items() if isinstance(each, PlannedTraining)}
@@ -230,10 +231,10 @@ def _longest(trained: PlannedTraining) -> str:
 
 
 def _samples(
-    recipe: Recipe, rft: RftRecipe, trained: PlannedTraining | None, drawings: int
+    rft: RftRecipe, trained: PlannedTraining | None, drawings: int, questions: int | None
 ) -> Iterator[JobPhase]:
     """What is drawn by the student or the teacher, and judged."""
-    sampled = _sampled(recipe, rft)
+    sampled = _sampled(rft, questions)
     if sampled is None or trained is None:
         yield JobPhase(SAMPLING, _UNREAD if sampled is None else "not known", None)
         return
@@ -351,9 +352,8 @@ def _writing(
     )
 
 
-def _sampled(recipe: Recipe, rft: RftRecipe) -> Texts | None:
+def _sampled(rft: RftRecipe, questions: int | None) -> Texts | None:
     """What one round draws with one seed; None where the number of questions is not known yet."""
-    questions = num_questions(recipe, rft.questions)
     if questions is None:
         return None
     verdict = "program" if rft.verifier in PROGRAM_VERIFIERS else "number"

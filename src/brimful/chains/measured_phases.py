@@ -9,6 +9,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import Json, JsonDict
 from brimful.chains.job import REFERENCE_TIME, PlannedTraining, job_of
 from brimful.chains.phases import SFT, Member, folder_of, recipe_before
+from brimful.data.counts import num_questions
 from brimful.kinds.run_data import plan_of
 from brimful.planning.job import (
     ANSWERS,
@@ -63,7 +64,7 @@ def phases_beside_measured(
         plans = {
             name: PlannedTraining(each.recipe, plan_of(each.folder)) for name, each in first.items()
         }
-        phases = job_of(recipe, plans).phases
+        phases = job_of(recipe, plans, num_questions(recipe)).phases
     except BrimfulError:  # what can no longer be predicted leaves what was measured
         phases = tuple(JobPhase(name, "", None, variant=variant) for name, variant in measured)
     return [_record(phase, measured.get((phase.name, phase.variant))) for phase in phases]

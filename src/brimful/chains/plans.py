@@ -19,7 +19,7 @@ from brimful.chains.surveyed_devices import (
     survey_group,
     with_remedy,
 )
-from brimful.data.counts import count
+from brimful.data.counts import count, num_questions
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.groups import Group
@@ -112,6 +112,7 @@ def survey_jobs(
         name: Known(model_facts(each, trust_custom_code=asked.trusts_custom_code), count(each))
         for name, each in recipes.items()
     }
+    questions = num_questions(recipe)
     surveyed: list[Surveyed | Unplanned] = []
     for number, group in enumerate(groups, 1):
         entries: dict[str, Surveyed | Unplanned] = {}
@@ -130,7 +131,7 @@ def survey_jobs(
         planned = "" if "" in recipes else _needs_most(entries)
         main = entries[planned]
         if isinstance(main, Surveyed):
-            main = replace(main, job=job_of(recipe, as_trained(entries), planned))
+            main = replace(main, job=job_of(recipe, as_trained(entries), questions, planned))
         surveyed.append(main)
     return surveyed
 

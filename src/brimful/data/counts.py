@@ -103,7 +103,7 @@ def count(recipe: Recipe) -> Counted | None:
         return None
     train, held = _limited(found["train"], data), {}
     if recipe.rft is not None and recipe.kind.compares_answers:
-        questions = num_questions(recipe, recipe.rft.questions)
+        questions = num_questions(recipe)
         if questions is None:
             return None
         pairs = questions * recipe.rft.pairs_per_prompt * recipe.rft.rounds
@@ -127,17 +127,16 @@ def not_here(data: DataRecipe) -> list[str]:
     return [path for path in files if not Path(path).expanduser().exists()]
 
 
-def num_questions(recipe: Recipe, asked: QuestionsRecipe) -> int | None:
-    """Return how many questions a round asks; None where that is not known without reading them.
-
-    Args:
-        recipe: Whose rounds ask.
-        asked: Its questions.
+def num_questions(recipe: Recipe) -> int | None:
+    """Return how many questions a round of a recipe asks; None where that is not known without
+    reading them, or where it has no rounds.
     """
-    known = _known_questions(recipe, asked)
-    if known is None or asked.max_questions is None:
-        return asked.max_questions if known is None else known
-    return min(known, asked.max_questions)
+    if recipe.rft is None:
+        return None
+    known, most = _known_questions(recipe, recipe.rft.questions), recipe.rft.questions.max_questions
+    if known is None or most is None:
+        return most if known is None else known
+    return min(known, most)
 
 
 def _known_questions(recipe: Recipe, asked: QuestionsRecipe) -> int | None:
@@ -149,10 +148,9 @@ def _known_questions(recipe: Recipe, asked: QuestionsRecipe) -> int | None:
         published := published_rows(asked.path, asked.config_name, [asked.split])
     ):
         return published
-    data = DataRecipe(**asked.model_dump(include={"path", "config_name", "format", "columns"}))
-    as_examples = recipe.model_copy(update={"method": "sft", "data": data})
+    as_examples = recipe.model_copy(update={"method": "sft", "data": asked.as_data})
     try:
-        looks = [_looked_into(path, as_examples)[0] for path in data.paths]
+        looks = [_looked_into(path, as_examples)[0] for path in as_examples.data.paths]
         return round(sum(found[asked.split].rows for found in looks))
     except (BrimfulError, OSError, NotKnownYet, KeyError):
         return None

@@ -11,7 +11,7 @@ from brimful.base.text import shortened
 from brimful.base.types import Json
 from brimful.data.formats import Prompt, answer_text, as_columns, examples_of, text_of_prompt
 from brimful.data.sources import open_rows
-from brimful.recipe import DataRecipe, QuestionsRecipe
+from brimful.recipe import QuestionsRecipe
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,7 @@ def read_questions(recipe: QuestionsRecipe) -> QuestionSet:
         DataError: the data cannot be read or hold no questions, or one question stands there with
             several answers.
     """
-    data = DataRecipe(
-        path=recipe.path,
-        config_name=recipe.config_name,
-        format=recipe.format,
-        columns=recipe.columns,
-    )
+    data = recipe.as_data
     source = open_rows(data)
     found: dict[str, PromptQuestion] = {}
     repeated = 0

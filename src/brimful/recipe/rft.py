@@ -9,6 +9,7 @@ from pydantic import Field
 
 from brimful.base.discover import names_in
 from brimful.recipe.base import Positive, PositiveInt, PositiveShare, Section, Share, known_name
+from brimful.recipe.data import DataRecipe
 
 VERIFIERS_PACKAGE = "brimful.verify.kinds"
 """A verifier is a file in there; only the names of the files are read here."""
@@ -37,6 +38,12 @@ class QuestionsRecipe(Section):
     max_questions: PositiveInt | None = Field(
         None, description="Ask at most so many, evenly spread."
     )
+
+    @property
+    def as_data(self) -> DataRecipe:
+        """The same source as the `data` section names it."""
+        place = {"path", "config_name", "format", "columns"}
+        return DataRecipe(**self.model_dump(include=place))
 
 
 class RftRecipe(Section):
