@@ -73,7 +73,7 @@ def own_verifier(path: Path) -> Verifier:
 
 
 def _takes_two(arguments: ast.arguments) -> bool:
-    """Whether a function can be called with two values, one behind the other."""
+    """Return whether a function can be called with two positional arguments."""
     places = len(arguments.posonlyargs) + len(arguments.args)
     needed = places - len(arguments.defaults)
     is_open = arguments.vararg is not None or places >= 2

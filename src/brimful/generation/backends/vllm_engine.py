@@ -209,7 +209,7 @@ class VllmEngine:
 
 
 def require_vllm(device_type: str) -> None:
-    """Raise RequestError if vLLM is not installed; it is not imported."""
+    """Raise RequestError if vLLM is not installed, without importing it."""
     if importlib.util.find_spec("vllm") is None:
         raise RequestError(
             "plan.sampling=vllm needs vLLM, which is not installed. Use plan.sampling=brimful, or"

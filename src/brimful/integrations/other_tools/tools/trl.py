@@ -232,8 +232,8 @@ def _losses(settings: Settings) -> tuple[str, ...]:
 
 
 def _learns(settings: Settings) -> str:
-    """Which of TRL's commands a file is for: the one that is named, else by the keys that it
-    gives.
+    """Return what a file's job learns from, by its TRL command where that is named, else by the
+    keys that it gives.
     """
     if settings.is_given(_COMMAND):
         return settings.one_of(_COMMAND, _COMMANDS)
